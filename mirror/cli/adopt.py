@@ -32,6 +32,8 @@ from mirror.service.positions import matching
 from mirror.topics import topics
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.migration.back import Back
     from mirror.migration.plan import Adoption
@@ -129,18 +131,12 @@ def adopt(
     with contextlib.ExitStack() as stack:
         taken = [reach(stack, chosen, each, wishes.topic) for each in flows]
         documents = (
-            _give_flows_back(taken, wishes, output)
+            _give_back(taken, wishes, output)
             if give_back
             else _take_over(taken, wishes, output)
         )
     if output is Form.JSON:
-        document(
-            {
-                "dry_run": dry_run,
-                "back": give_back,
-                "flows": documents,
-            }
-        )
+        document({"dry_run": dry_run, "back": give_back, "flows": documents})
 
 
 def _take_over(
@@ -151,7 +147,7 @@ def _take_over(
     ids = {each.flow.name: _producers(each, wishes) for each in taken}
     planned = _plan(taken, wishes)
     if output is Form.TABLE:
-        _show(planned)
+        _show(COLUMNS, map(_document, planned))
     complain(
         *(
             f"warning: {each.flow.name} is not exactly_once, so a running service "
@@ -178,25 +174,18 @@ def _take_over(
                 f"flow {each.flow.name}: took over {len(adoption.partitions)} "
                 "partitions; `mirror run` continues there"
             )
-    return [_document(each) for each in planned]
+    return list(map(_document, planned))
 
 
 def _require_rest(taken: Taken, wishes: AdoptOptions) -> None:
     there = taken.target.topics({topic.target_topic for topic in taken.topics})
-    watched = (
-        []
-        if wishes.although_written
-        else [
-            (topic.name, partition)
-            for topic in there.values()
-            if not topic.error
-            for partition in topic.leaders
-        ]
-    )
-    seen = activity.look(
-        taken.target, group=wishes.group(taken.flow), watched=watched, tell=complain
-    )
-    check_activity(seen, taken.flow, wishes)
+    watched = [
+        (topic.name, partition)
+        for topic in there.values()
+        if not topic.error and not wishes.although_written
+        for partition in topic.leaders
+    ]
+    _require_no_activity(taken, wishes, watched)
 
 
 def _producers(taken: Taken, wishes: AdoptOptions) -> tuple[str, ...]:
@@ -251,25 +240,10 @@ def _remarks(
     return remarks
 
 
-def _show(planned: list[Adoption]) -> None:
+def _show(columns: Sequence[str], flows: Iterable[dict[str, Any]]) -> None:
     table(
-        COLUMNS,
-        (
-            (
-                adoption.flow,
-                each.topic,
-                each.partition,
-                "" if each.mm2 is None else each.mm2,
-                each.source_end,
-                each.position.offset,
-                each.copied,
-                each.may_repeat,
-                each.lost,
-                each.action.value,
-            )
-            for adoption in planned
-            for each in adoption.partitions
-        ),
+        columns,
+        ({**flow, **each} for flow in flows for each in flow["partitions"]),
     )
 
 
@@ -306,29 +280,15 @@ def _document(adoption: Adoption) -> dict[str, Any]:
 _BACK_COLUMNS = ("FLOW", "TOPIC", "PARTITION", "POSITION", "MM2-POSITION")
 
 
-def _give_flows_back(
+def _give_back(
     taken: list[Taken], wishes: AdoptOptions, output: Form
 ) -> list[dict[str, Any]]:
     for each in taken:
-        if (group := wishes.group(each.flow)) is not None:
-            seen = activity.look(each.target, group=group, watched=(), tell=complain)
-            check_activity(seen, each.flow, wishes)
+        if wishes.group(each.flow) is not None:
+            _require_no_activity(each, wishes, ())
     planned = _plan_back(taken, wishes)
     if output is Form.TABLE:
-        table(
-            _BACK_COLUMNS,
-            (
-                (
-                    each.flow,
-                    partition.topic,
-                    partition.partition,
-                    partition.position,
-                    "" if partition.mm2 is None else partition.mm2,
-                )
-                for each in planned
-                for partition in each.partitions
-            ),
-        )
+        _show(_BACK_COLUMNS, map(_back_document, planned))
     count = sum(p.changes for each in planned for p in each.partitions)
     question = f"Set {count} positions of MirrorMaker 2?"
     if not wishes.dry_run and agreed(question, yes=wishes.yes):
@@ -342,7 +302,7 @@ def _give_flows_back(
                 f"flow {each.flow.name}: MirrorMaker 2 continues where mirror stopped; "
                 f"{syncs} offset syncs written"
             )
-    return [_back_document(each) for each in planned]
+    return list(map(_back_document, planned))
 
 
 def _plan_back(taken: list[Taken], wishes: AdoptOptions) -> list[Back]:
@@ -442,9 +402,13 @@ def reach(
     )
 
 
-def check_activity(
-    seen: activity.Activity, flow: FlowConfig, wishes: AdoptOptions
+def _require_no_activity(
+    taken: Taken, wishes: AdoptOptions, watched: Sequence[tuple[str, int]]
 ) -> None:
+    flow = taken.flow
+    seen = activity.look(
+        taken.target, group=wishes.group(flow), watched=watched, tell=complain
+    )
     try:
         activity.require_rest(seen, source_alias=flow.source)
     except MirrorError as error:

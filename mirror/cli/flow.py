@@ -24,6 +24,7 @@ from mirror.cli.options import (
     TopicPattern,
     Yes,
     agreed,
+    family,
     flow_of,
     place_of,
     read_config,
@@ -43,18 +44,12 @@ if TYPE_CHECKING:
     from mirror.service.positions import PositionMove
 
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Change where a flow continues."
-)
+app = family("Change where a flow continues.")
 
 COLUMNS = ("TOPIC", "PARTITION", "POSITION", "NEW-POSITION", "AGAIN", "SKIPPED")
 _ATTEMPTS = 3
 _ENDED = "INVALID_TXN_STATE"
 """A transaction that a new owner has ended."""
-
-
-@app.callback()
-def _group() -> None: ...
 
 
 @app.command("reset", short_help="Move the positions where a flow continues.")
@@ -134,28 +129,16 @@ def reset_(
                         ) from error
             complain(f"moved {some(len(moves), 'position')} of {steered.name}")
     if output is Form.JSON:
-        document(
-            {
-                "flow": steered.name,
-                "dry_run": dry_run,
-                "positions": [_fields(move) for move in moves],
-            }
-        )
+        told = list(map(_fields, moves))
+        document({"flow": steered.name, "dry_run": dry_run, "positions": told})
 
 
 def _show(moves: tuple[PositionMove, ...]) -> None:
     table(
         COLUMNS,
         (
-            (
-                move.topic,
-                move.partition,
-                move.old.offset if move.old else "",
-                move.new.offset,
-                move.again,
-                move.skipped,
-            )
-            for move in moves
+            {**told, "position": told["old"], "new_position": told["new"]}
+            for told in map(_fields, moves)
         ),
     )
 
@@ -246,13 +229,8 @@ def _change(
         elif agreed(f"{verb} {what} of {flow.name}?", yes=yes):
             held = control.change_pauses(target, flow, topic, paused=paused)
     if output is Form.JSON:
-        document(
-            {
-                "flow": flow.name,
-                "dry_run": dry_run,
-                "rules": held.document()["rules"],
-            }
-        )
+        rules = held.document()["rules"]
+        document({"flow": flow.name, "dry_run": dry_run, "rules": rules})
     else:
         _show_pauses(flow.name, held)
 

@@ -7,6 +7,7 @@ all commands are here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 import json
 import sys
@@ -22,7 +23,7 @@ from mirror.status import wording
 from mirror.status.states import FlowState, PartitionState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -62,9 +63,18 @@ Output = Annotated[
 ]
 
 
-def grid(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Rows under upper-case headings; numbers are right-aligned, None is nothing."""
-    listed = [list(row) for row in rows]
+Row = Sequence[object] | Mapping[str, object]
+"""The cells of a table, in its order, or a document with fields of its columns' names.
+None is an empty cell."""
+
+
+def grid(columns: Sequence[str], rows: Iterable[Row]) -> Table:
+    """Rows under upper-case headings; numbers are right-aligned."""
+    names = [column.lower().replace("-", "_") for column in columns]
+    listed = [
+        [row[name] for name in names] if isinstance(row, Mapping) else list(row)
+        for row in rows
+    ]
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for number, column in enumerate(columns):
         numeric = bool(listed) and all(isinstance(row[number], int) for row in listed)
@@ -80,7 +90,7 @@ def grid(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     return made
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def table(columns: Sequence[str], rows: Iterable[Row]) -> None:
     """Print a grid."""
     made = grid(columns, rows)
     console = Console(file=sys.stdout, highlight=False)

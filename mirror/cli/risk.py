@@ -351,12 +351,5 @@ def list_(
         return
     table(
         COLUMNS,
-        (
-            (
-                *(moment(loss.at), loss.flow, loss.cause.value, loss.topic),
-                *(loss.partition, loss.first, loss.last, loss.count),
-                loss.target_topic,
-            )
-            for loss in found
-        ),
+        ({**loss.document(), "time": moment(loss.at)} for loss in found),
     )
