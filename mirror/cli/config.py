@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirror.cli.options import ConfigFile, read_config
+from mirror.cli.options import ConfigFile, family, read_config
 from mirror.cli.output import Form, Output, document, table
 from mirror.config import environment, settings
 from mirror.config.load import read
@@ -33,11 +33,7 @@ if TYPE_CHECKING:
 COLUMNS = ("SETTING", "VALUE")
 ORIGIN_COLUMNS = (*COLUMNS, "ORIGIN", "WRITTEN")
 
-app = typer.Typer(
-    help="Show, convert and describe the configuration.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = family("Show, convert and describe the configuration.")
 
 
 class SettingsFormat(StrEnum):
@@ -65,23 +61,13 @@ def show(
     """
     chosen = read_config(config)
     found = origins(chosen, environment.lay_over(read(config, os.environ), os.environ))
+    told = list(map(asdict, found))
     if output is Form.JSON:
-        document(
-            {
-                "settings": [asdict(each) for each in found],
-            }
-        )
+        document({"settings": told})
         return
     table(
         ORIGIN_COLUMNS if origin else COLUMNS,
-        (
-            (
-                each.setting,
-                _shown(each.value),
-                *((each.origin, each.written) if origin else ()),
-            )
-            for each in found
-        ),
+        ({**each, "value": _shown(each["value"])} for each in told),
     )
 
 
@@ -151,12 +137,7 @@ def _shown(value: Any) -> str:
 
 
 ACL_COLUMNS = (
-    "CLUSTER",
-    "PRINCIPAL",
-    "RESOURCE",
-    "NAME",
-    "PATTERN",
-    "OPERATION",
+    *("CLUSTER", "PRINCIPAL", "RESOURCE", "NAME", "PATTERN", "OPERATION"),
     "FOR",
 )
 

@@ -220,16 +220,18 @@ def place_of(text: str, *, option: str = "--to") -> StartPoint:
     return StartPoint(timestamp=int(moment.timestamp() * 1000))
 
 
-def time_of(text: str, *, option: str, first: str) -> int:
-    """The time that an option names, in epoch milliseconds, or the beginning of a log,
-    for which `first` are the words.
+def time_of(
+    text: str, *, option: str, first: str = "earliest", words: str = "earliest"
+) -> int:
+    """The time that an option names, in epoch milliseconds. `first`: the word for where
+    a log begins; `words`: all that may be given instead of a time.
     """
     from mirror.clusters.admin import topic_admin
 
-    place = place_of(text, option=option)
+    place = place_of("earliest" if text == first else text, option=option)
     if place.offset is not None or place.timestamp == topic_admin.LATEST:
         raise typer.BadParameter(
-            f"{option}: cannot read {text}; use {first}, 2026-01-31T08:00:00Z or "
+            f"{option}: cannot read {text}; use {words}, 2026-01-31T08:00:00Z or "
             "@1769846400000"
         )
     if place.timestamp > time.time() * 1000:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import asdict
+from functools import partial
 import re
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,13 +24,14 @@ from mirror.cli.options import (
     TopicPattern,
     Yes,
     agreed,
+    despite_fencing,
+    family,
     flow_of,
     read_config,
     require_selected,
 )
 from mirror.cli.output import (
     EXIT_FAILED,
-    NOTHING,
     Form,
     Output,
     complain,
@@ -37,9 +39,8 @@ from mirror.cli.output import (
     moment,
     table,
 )
-from mirror.cli.proof import proof_of, proof_runner, record_at
+from mirror.cli.proof import found_where, proof_of, proof_runner
 from mirror.clusters.admin import topic_admin
-from mirror.errors import FencedError
 from mirror.pairs.control import RebuildStep
 from mirror.proofs import repair_appending, repair_rebuilding
 from mirror.proofs.account import Scope
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.pairs.control import KeptGroup, Rebuild
-    from mirror.proofs.repair_appending import Advice, Repairing
+    from mirror.proofs.repair_appending import Advice
     from mirror.proofs.repair_rebuilding import (
         Irreplaceable,
         Rebuilding,
@@ -60,17 +61,10 @@ if TYPE_CHECKING:
     )
     from mirror.proofs.verification import Proven
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Repair copies of a flow."
-)
+app = family("Repair copies of a flow.")
 
 COLUMNS = ("KIND", "SOURCE", "TARGET", "COUNT", "REPAIR", "WHY")
-_ATTEMPTS = 3
 _MOST_SHOWN = 1_000
-
-
-@app.callback()
-def _group() -> None: ...
 
 
 @app.command("append", short_help="Append records that copies lack.")
@@ -137,7 +131,7 @@ def append(
                 yes=yes,
             )
         ):
-            _append(repairing)
+            despite_fencing(partial(repair_appending.append, repairing))
             advice = tuple(remedies(proven.findings, repairing.obstacles))
         done = {} if dry_run else repairing.counts
     if output is Form.JSON:
@@ -157,50 +151,20 @@ def append(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _append(repairing: Repairing) -> None:
-    for attempt in range(_ATTEMPTS):
-        try:
-            repair_appending.append(repairing)
-        except FencedError:
-            # The fenced service came back before we were done.
-            if attempt == _ATTEMPTS - 1:
-                raise
-        else:
-            return
-
-
 def _show(advice: tuple[Advice, ...]) -> None:
-    if not advice:
-        return
-    table(
-        COLUMNS,
-        (
-            (
-                each.finding.kind.value,
-                record_at(
-                    each.finding.topic, each.finding.partition, each.finding.source
-                ),
-                record_at(
-                    each.finding.target_topic,
-                    each.finding.partition,
-                    each.finding.target,
-                ),
-                each.finding.count,
-                each.remedy.value,
-                each.why,
-            )
-            for each in advice[:_MOST_SHOWN]
-        ),
-    )
+    shown = [
+        (*found_where(each.finding), each.finding.count, each.remedy.value, each.why)
+        for each in advice[:_MOST_SHOWN]
+    ]
+    if shown:
+        table(COLUMNS, shown)
     if more := len(advice[_MOST_SHOWN:]):
         complain(f"{more:,} more findings; -o json has all")
 
 
 def _fields(advice: Advice) -> dict[str, object]:
-    return advice.finding.document() | {
-        "repair": advice.remedy.value,
-        "why": advice.why,
-    }
+    told = {"repair": advice.remedy.value, "why": advice.why}
+    return advice.finding.document() | told
 
 
 # ---- `rebuild`: delete a copy, and let the flow copy it again ----
@@ -264,7 +228,10 @@ def rebuild(
             )
             if dry_run or not agreed(f"Go on with the rebuild of {topic}?", yes=yes):
                 note = None
-        left = {} if note is None else _finish(work, note)
+        left = {}
+        if note is not None:
+            with _shown(work.copy) as show:
+                left = work.finish(note, show=show)
     done = note is not None and not left
     if output is Form.JSON:
         document(
@@ -338,11 +305,6 @@ def _begin(
         return work.begin(prove, agree)
 
 
-def _finish(work: Rebuilding, note: Rebuild) -> dict[str, str]:
-    with _shown(work.copy) as show:
-        return work.finish(note, show=show)
-
-
 @contextlib.contextmanager
 def _shown(copy: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar."""
@@ -366,13 +328,7 @@ def _show_lost(lost: Sequence[Irreplaceable]) -> None:
     table(
         LOST_COLUMNS,
         (
-            (
-                each.partition,
-                NOTHING if each.first is None else each.first,
-                NOTHING if each.last is None else each.last,
-                each.count or NOTHING,
-                each.why,
-            )
+            (each.partition, each.first, each.last, each.count or None, each.why)
             for each in lost[:_MOST_SHOWN]
         ),
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 import re
@@ -27,24 +28,18 @@ from mirror.cli.options import (
     TopicPattern,
     Yes,
     agreed,
+    despite_fencing,
+    family,
     flow_of,
     pair_of,
     place_of,
     read_config,
     require_selected,
 )
-from mirror.cli.output import (
-    EXIT_FAILED,
-    Form,
-    Output,
-    complain,
-    document,
-    moment,
-    table,
-)
+from mirror.cli.output import Form, Output, complain, document, end, moment, table
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import flow_ends, pair_parts, scoped_flow
-from mirror.errors import FencedError, MirrorError
+from mirror.errors import MirrorError
 from mirror.pairs import selection
 from mirror.pairs.journal import JournalReader
 from mirror.policy.naming import HEARTBEATS
@@ -64,18 +59,11 @@ if TYPE_CHECKING:
     from mirror.pairs.roles import Role
     from mirror.recovery.tails.conflicts import Away, Conflict, Written
     from mirror.recovery.tails.exporting import TailFile
-    from mirror.recovery.tails.settling import TailSettling
     from mirror.recovery.tails.survey import KeysWrittenSince
     from mirror.recovery.tails.tail import TailPartition
 
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Show and settle what a failover left uncopied.",
-)
-
-_ATTEMPTS = 3
+app = family("Show and settle what a failover left uncopied.")
 
 Partition = Annotated[
     int | None, typer.Option("--partition", min=0, help="Only this partition.")
@@ -97,10 +85,6 @@ Until = Annotated[
     str | None,
     typer.Option("--until", metavar="TIME", help="Only records before this time."),
 ]
-
-
-@app.callback()
-def _group() -> None: ...
 
 
 @app.command("list", short_help="Show what a failover left uncopied.")
@@ -316,7 +300,12 @@ def _settle(
 ) -> None:
     from mirror.proofs.account import Scope
     from mirror.proofs.verification import terms_of
-    from mirror.recovery.tails.settling import TailSettling, chosen, clusters_fed
+    from mirror.recovery.tails.settling import (
+        TailSettling,
+        chosen,
+        clusters_fed,
+        settle,
+    )
     from mirror.recovery.tails.survey import survey
 
     flow = made.flow
@@ -344,45 +333,30 @@ def _settle(
             file=file,
             seen=tail,
         )
-        done = _again(settling)
+        # A service that begins a run meanwhile fences us, and comes to rest.
+        done = despite_fencing(partial(settle, settling))
         tail = survey(flow, made.source, made.target, seen=tail)
-    shown = planned if dry_run else done
+    shown = [
+        {"topic": topic, "partition": number, "records": records}
+        for (topic, number), records in sorted((planned if dry_run else done).items())
+    ]
     if output is Form.JSON:
         document(
             {
                 "flow": flow.name,
                 "way": order.way.value,
                 "dry_run": dry_run,
-                "partitions": [
-                    {"topic": topic, "partition": number, "records": records}
-                    for (topic, number), records in sorted(shown.items())
-                ],
+                "partitions": shown,
                 "left": tail.records,
                 "settled": tail.settled,
             }
         )
     elif shown:
-        table(
-            ("TOPIC", "PARTITION", "RECORDS"),
-            ((*key, records) for key, records in sorted(shown.items())),
-        )
+        table(("TOPIC", "PARTITION", "RECORDS"), shown)
     if not count:
         complain(f"{flow.name}: nothing that matches is left to settle")
     if not dry_run:
         complain(tail.left(flow) or f"nothing is left to settle of {flow.name}")
-
-
-def _again(settling: TailSettling) -> dict[tuple[str, int], int]:
-    """Settle; a service that begins a run meanwhile fences us, and comes to rest."""
-    from mirror.recovery.tails.settling import settle
-
-    for attempt in range(_ATTEMPTS):
-        try:
-            return settle(settling)
-        except FencedError:
-            if attempt == _ATTEMPTS - 1:
-                raise
-    return {}
 
 
 def _choice(
@@ -540,15 +514,7 @@ def conflicts(
             help="The most time between both records, such as 500ms, 60s or 5m.",
         ),
     ] = "60s",
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="TIME",
-            help="Only records from this time on: 2026-01-31T08:00:00Z, or @ and epoch "
-            "milliseconds.",
-        ),
-    ] = None,
+    since: Since = None,
     limit: Annotated[
         int, typer.Option("--limit", min=1, help="Show at most this many.")
     ] = 1000,
@@ -595,22 +561,13 @@ def conflicts(
     shown = list(islice(found, limit + 1))
     more, shown = len(shown) > limit, shown[:limit]
     if output is Form.JSON:
-        document(
-            {
-                "away" if away else "conflicts": [
-                    _conflicts_fields(each) for each in shown
-                ],
-                "more": more,
-            }
-        )
+        told = list(map(_conflicts_fields, shown))
+        document({"away" if away else "conflicts": told, "more": more})
     elif shown:
-        table(
-            AWAY_COLUMNS if away else CONFLICTS_COLUMNS, (_row(each) for each in shown)
-        )
+        table(AWAY_COLUMNS if away else CONFLICTS_COLUMNS, map(_row, shown))
     if more:
         complain(f"there are more than {limit}: see --limit, --since and --topic")
-    if shown:
-        raise typer.Exit(EXIT_FAILED)
+    end((), well=not shown)
 
 
 def _found(
@@ -667,12 +624,7 @@ def _row(found: Conflict | Away) -> tuple[object, ...]:
     key = found.key.decode(errors="replace")
     if isinstance(found, Away):
         return found.topic, key, found.home, *_place(found.written)
-    return (
-        found.topic,
-        key,
-        *_place(found.first),
-        *_place(found.then),
-    )
+    return found.topic, key, *_place(found.first), *_place(found.then)
 
 
 def _place(record: Written) -> tuple[str, str]:
