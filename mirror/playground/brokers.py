@@ -20,9 +20,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
-from mirror.playground.cache import KAFKA_VERSION, cache_folder, cache_lock
 from mirror.playground.cluster import Access, ClusterPlan, GivenNode, PlaygroundCluster
-from mirror.playground.jars import kafka_jars
+from mirror.playground.jars import (
+    KAFKA_VERSION,
+    cache_folder,
+    cache_lock,
+    kafka_jars,
+)
 from mirror.playground.node import (
     JarNode,
     Listener,
@@ -33,7 +37,7 @@ from mirror.playground.node import (
     wait_until_serving,
 )
 from mirror.playground.ports import LOOPBACK, free_ports
-from mirror.playground.secured import PASSWORDS, Security
+from mirror.playground.secured import PASSWORDS, PROTOCOLS, Security
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -205,13 +209,13 @@ def _variable(setting: str) -> str:
 
 
 _Addresses = dict[int, str]
-_LISTENERS = 6
 
 
 def cluster_of_processes(plan: ClusterPlan) -> PlaygroundCluster:
     """Set up a cluster; for secured ones this also writes the certificates."""
     folder = plan.folder.resolve()
-    plain, control, scram, mutual_tls, one_way_tls, sasl = _addresses(plan.nodes)
+    addresses = _addresses(plan.nodes)
+    plain, control = addresses["PLAINTEXT"], addresses["CONTROLLER"]
     security = (
         Security(folder / "security", certificate=plan.certificate)
         if plan.secured
@@ -223,12 +227,8 @@ def cluster_of_processes(plan: ClusterPlan) -> PlaygroundCluster:
     for number in plain:
         listeners = plain_listeners(plain=plain[number], control=control[number])
         if security:
-            listeners += security.listeners(
-                scram=scram[number],
-                mutual_tls=mutual_tls[number],
-                one_way_tls=one_way_tls[number],
-                sasl=sasl[number],
-            )
+            own = {name: of_nodes[number] for name, of_nodes in addresses.items()}
+            listeners += security.listeners(own)
         nodes[number] = JarNode(
             NodePlan(
                 number=number,
@@ -242,44 +242,36 @@ def cluster_of_processes(plan: ClusterPlan) -> PlaygroundCluster:
                 jvm=(*class_data_options(), *plan.jvm),
             )
         )
+
+    def access(listener: str) -> Access | None:
+        if security is None:
+            return None
+        return Access(
+            bootstrap=_bootstrap(addresses[listener]),
+            client_config=security.client(listener),
+        )
+
     return PlaygroundCluster(
         name=plan.name,
-        bootstrap=_bootstrap(scram if security else plain),
+        bootstrap=_bootstrap(addresses["SCRAM" if security else "PLAINTEXT"]),
         admin_bootstrap=_bootstrap(plain),
         node_by_number=nodes,
-        client_config=security.scram_client() if security else {},
-        mutual_tls=(
-            Access(
-                bootstrap=_bootstrap(mutual_tls),
-                client_config=security.mutual_tls_client(),
-            )
-            if security
-            else None
-        ),
-        one_way_tls=(
-            Access(
-                bootstrap=_bootstrap(one_way_tls),
-                client_config=security.one_way_tls_client(),
-            )
-            if security
-            else None
-        ),
-        sasl=(
-            Access(bootstrap=_bootstrap(sasl), client_config=security.sasl_client())
-            if security
-            else None
-        ),
+        client_config=security.client("SCRAM") if security else {},
+        mutual_tls=access("MUTUAL"),
+        one_way_tls=access("ONEWAY"),
+        sasl=access("SASL"),
         folder=folder,
     )
 
 
-def _addresses(nodes: int) -> list[_Addresses]:
-    """The addresses of each kind of listener, by node from 1."""
-    addresses = [f"{LOOPBACK}:{port}" for port in free_ports(_LISTENERS * nodes)]
-    return [
-        dict(enumerate(addresses[kind::_LISTENERS], start=1))
-        for kind in range(_LISTENERS)
-    ]
+def _addresses(nodes: int) -> dict[str, _Addresses]:
+    """The addresses of each listener, by node from 1."""
+    names = ("PLAINTEXT", "CONTROLLER", *PROTOCOLS)
+    addresses = [f"{LOOPBACK}:{port}" for port in free_ports(len(names) * nodes)]
+    return {
+        name: dict(enumerate(addresses[kind :: len(names)], start=1))
+        for kind, name in enumerate(names)
+    }
 
 
 def _bootstrap(addresses: Mapping[int, str]) -> str:

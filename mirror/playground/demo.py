@@ -34,7 +34,7 @@ from rich.text import Text
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
 from mirror.playground.brokers import playground
-from mirror.playground.node import Leash
+from mirror.playground.process import LoggedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -312,20 +312,12 @@ class ServiceProcess:
     """`mirror run` with one configuration file; its JSON log is in the same folder."""
 
     def __init__(self, config: Path) -> None:
-        self._log = config.with_suffix(".log")
         self._opener = build_opener(ProxyHandler({}))  # never through a proxy
         # Spark leaves files in its working directory, so use the configuration's.
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "mirror", "run", "-c", config],
-                cwd=config.parent,
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is ours to pass on
-            )
-        self._leash = Leash(self._process.pid)
+        self._process = LoggedProcess(
+            config.with_suffix(".log"), cwd=config.parent, env=_environment()
+        )
+        self._process.start([sys.executable, "-m", "mirror", "run", "-c", config])
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -377,28 +369,22 @@ class ServiceProcess:
             PlaygroundError: it did not end; it is killed then.
         """
         started = time.monotonic()
-        self._process.terminate()
-        try:
-            code = self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired as error:
+        if (code := self._process.stop(_STOP_SECONDS)) is None:
             raise PlaygroundError(
                 f"the service did not end within {_STOP_SECONDS:.0f} s of SIGTERM"
                 f"\n{self.log_tail()}"
-            ) from error
+            )
         return code, time.monotonic() - started
 
     def log_tail(self, lines: int = 20) -> str:
         """The last lines it logged."""
-        return "\n".join(line[:_LINE] for line in self._log_lines()[-lines:])
-
-    def _log_lines(self) -> list[str]:
-        return self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(line[:_LINE] for line in self._process.log_lines()[-lines:])
 
     def _wait_for_url(self) -> str:
         deadline = time.monotonic() + _LISTEN_SECONDS
         while time.monotonic() < deadline:
             self._check()
-            for line in self._log_lines():
+            for line in self._process.log_lines():
                 with contextlib.suppress(ValueError):
                     event = json.loads(line)
                     if isinstance(event, dict) and event.get("event") == _LISTENS:
@@ -410,21 +396,17 @@ class ServiceProcess:
         )
 
     def _check(self) -> None:
-        code = self._process.poll()
+        code = self._process.exit_code
         if code is not None:
             raise PlaygroundError(
                 f"the service ended with exit code {code}\n{self.log_tail()}"
             )
 
     def _end(self) -> None:
-        try:
-            if self._process.poll() is None:
-                self.stop()
-        finally:
-            if self._process.poll() is None:
-                self._process.kill()
-                self._process.wait()
-            self._leash.release()
+        if self._process.pid is None:
+            self._process.kill()  # lets go of what has ended
+        else:
+            self.stop()
 
 
 def _environment() -> dict[str, str]:
@@ -445,7 +427,7 @@ def _is_worker(pid: int) -> bool:
     return _DAEMON in words and os.getpgid(pid) != pid
 
 
-def _descendants(root: int) -> set[int]:
+def _descendants(root: int | None) -> set[int]:
     """All processes below `root`, from /proc; none where there is no /proc."""
     parents = {}
     for entry in Path("/proc").glob("[0-9]*"):
@@ -454,7 +436,7 @@ def _descendants(root: int) -> set[int]:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
             parents[int(entry.name)] = int(fields[1])
     found: set[int] = set()
-    level = {root}
+    level: set[int] = set() if root is None else {root}
     while level:
         level = {pid for pid, parent in parents.items() if parent in level} - found
         found |= level

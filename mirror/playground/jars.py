@@ -3,11 +3,14 @@
 Main functions: `kafka_jars`, which returns the class path for a kind of program, and
 `fetched`, a folder with the files of other programs. The Ivy inside the pyspark wheel
 fetches them, so neither Maven nor Docker is needed; MIRROR_IVY_SETTINGS names a
-settings file for a company's own repository.
+settings file for a company's own repository. Several test runs share `cache_folder`, so
+files are created there under `cache_lock` and renamed into place.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+import fcntl
 from importlib.util import find_spec
 import os
 from pathlib import Path
@@ -19,11 +22,11 @@ from stamina.instrumentation import set_on_retry_hooks
 
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
-from mirror.playground.cache import KAFKA_VERSION, cache_folder, cache_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+KAFKA_VERSION = "4.3.1"
 SLF4J_VERSION = "2.0.17"
 
 JarKind = Literal["broker", "mm2", "mirror-client", "tools"]
@@ -148,3 +151,24 @@ def _ivy_module(name: str, dependencies: str) -> str:
   </dependencies>
 </ivy-module>
 """
+
+
+# ---- the folder that outlives a playground: jars, seeds, class-data archives ----
+
+
+def cache_folder() -> Path:
+    """MIRROR_CACHE, or ~/.cache/mirror; created if missing."""
+    named = os.environ.get("MIRROR_CACHE")
+    folder = Path(named) if named else Path.home() / ".cache" / "mirror"
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def cache_lock(name: str) -> Iterator[None]:
+    """Hold the named lock against other processes and other threads."""
+    with (cache_folder() / f"{name}.lock").open("w") as file:
+        # Closing the file releases the lock, even when the process is killed.
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
