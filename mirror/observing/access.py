@@ -41,10 +41,8 @@ log = structlog.get_logger()
 PROBES = frozenset({"/healthz", "/readyz"})
 READING = frozenset({"GET", "HEAD"})
 """Methods that change nothing."""
-_CHALLENGES = (
-    ("WWW-Authenticate", 'Basic realm="mirror", charset="UTF-8"'),
-    ("WWW-Authenticate", 'Bearer realm="mirror"'),
-)
+_CHALLENGE_BASIC = ("WWW-Authenticate", 'Basic realm="mirror", charset="UTF-8"')
+_CHALLENGE_BEARER = ("WWW-Authenticate", 'Bearer realm="mirror"')
 _HEADERS = {
     # Reveals no more than necessary about what runs here.
     "Server": "mirror",
@@ -132,22 +130,17 @@ class _Guard:
         settings = self._settings
         kind, _, shown = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
         if kind.lower() == "bearer" and settings.http_token_given:
-            token = self._secret(
-                "http_token_file", settings.http_token_file, settings.http_token
-            )
-            return _same(shown.strip(), token)
+            return _same(shown.strip(), self._secret("http_token"))
         if kind.lower() == "basic" and settings.http_username is not None:
             name, _, password = _decoded(shown).partition(":")
-            wanted = self._secret(
-                "http_password_file",
-                settings.http_password_file,
-                settings.http_password,
-            )
+            wanted = self._secret("http_password")
             # Compare both, so that timing does not reveal which of them is wrong.
             return _same(name, settings.http_username) & _same(password, wanted)
         return False
 
-    def _secret(self, setting: str, file: Path | None, given: SecretStr | None) -> str:
+    def _secret(self, name: str) -> str:
+        setting = f"{name}_file"
+        file, given = (getattr(self._settings, each) for each in (setting, name))
         try:
             secret = read_secret(file, given)
         except MirrorError as error:
@@ -169,18 +162,10 @@ class _Guard:
             ("Content-Length", str(len(body))),
         ]
         if status is HTTPStatus.UNAUTHORIZED:
-            headers += [
-                challenge
-                for challenge, offered in zip(
-                    _CHALLENGES,
-                    (
-                        self._settings.http_username is not None,
-                        self._settings.http_token_given,
-                    ),
-                    strict=True,
-                )
-                if offered
-            ]
+            if self._settings.http_username is not None:
+                headers.append(_CHALLENGE_BASIC)
+            if self._settings.http_token_given:
+                headers.append(_CHALLENGE_BEARER)
         answer(f"{status.value} {status.phrase}", headers)
         return [body]
 

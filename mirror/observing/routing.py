@@ -63,15 +63,11 @@ class Routes:
     ) -> Iterable[bytes]:
         method = environ.get("REQUEST_METHOD", "GET")
         answer = self._answer(method, environ)
-        named = {name.lower() for name, _ in answer.headers}
         headers = [
             ("Content-Type", answer.kind),
             ("Content-Length", str(len(answer.body))),
-            ("X-Content-Type-Options", "nosniff"),
             *answer.headers,
         ]
-        if "cache-control" not in named:
-            headers.append(("Cache-Control", "no-store"))
         start_response(f"{answer.status.value} {answer.status.phrase}", headers)
         return [] if method == "HEAD" else [answer.body]
 
@@ -90,10 +86,8 @@ class Routes:
         # WSGI decodes UTF-8 bytes as Latin-1.
         path = environ.get("PATH_INFO", "").encode("latin-1").decode(errors="replace")
         if method not in _METHODS:
-            refused = as_json(
-                {"error": f"{method} is not allowed here"},
-                HTTPStatus.METHOD_NOT_ALLOWED,
-            )
+            error = {"error": f"{method} is not allowed here"}
+            refused = as_json(error, HTTPStatus.METHOD_NOT_ALLOWED)
             return replace(refused, headers=(("Allow", ", ".join(_METHODS)),))
         handler = self._table.get(path or "/") or self._below(path)
         if handler is None:

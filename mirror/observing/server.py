@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from mirror.observing.routing import Request
     from mirror.status.store import StatusStore
     from mirror.status.values import (
-        FlowStatus,
         PairStatus,
     )
 
@@ -123,13 +122,6 @@ class Certificates:
         files = [file for file in (self._certificate, self._key) if file is not None]
         found = [file.stat() for file in files]
         return tuple((s.st_mtime_ns, s.st_ino, s.st_size) for s in found)
-
-
-def certificates(settings: HttpSettings) -> Certificates | None:
-    """What the settings say; None for HTTP without TLS."""
-    if settings.http_certificate_file is None:
-        return None
-    return Certificates(settings.http_certificate_file, settings.http_key_file)
 
 
 def _short(error: OSError | ValueError) -> str:
@@ -213,7 +205,10 @@ class StatusServer:
             MirrorError: cannot bind the address, or cannot use the certificate.
         """
         settings = access or HttpSettings(http_host=host)
-        self._certificates = certificates(settings)
+        certificate = settings.http_certificate_file
+        self._certificates = (
+            Certificates(certificate, settings.http_key_file) if certificate else None
+        )
         self._open_to_others = settings.open_to_others
         self._store = store
         self.history = History(store)
@@ -331,16 +326,13 @@ class StatusServer:
         waiting = {
             flow.name: f"{flow.state} {flow.reason}".strip()
             for flow in self._store.read().flows
-            if flow.state in _NOT_READY and not _is_led_here(flow)
+            if flow.state in _NOT_READY
+            and (flow.state, flow.leader) != (FlowState.STARTING, process_name())
         }
         if reason := self._store.standstill():
             waiting["service"] = reason
         ready = HTTPStatus.SERVICE_UNAVAILABLE if waiting else HTTPStatus.OK
         return as_json({"ready": not waiting, "waiting": waiting}, ready)
-
-
-def _is_led_here(flow: FlowStatus) -> bool:
-    return flow.state is FlowState.STARTING and flow.leader == process_name()
 
 
 def _failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -38,7 +38,6 @@ from mirror.playground.process import LoggedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -80,7 +79,8 @@ def show(*, records: int, keep: bool) -> bool:
     """
     require_java()
     with ExitStack() as stack:
-        screen = stack.enter_context(Screen())
+        screen = Screen()
+        stack.callback(screen.freeze)
         folder = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="mirror-demo-"))
         )
@@ -89,9 +89,7 @@ def show(*, records: int, keep: bool) -> bool:
         clusters = stack.enter_context(playground(("A", "B"), root=folder, given=False))
         for cluster in clusters.values():
             _create_topics(cluster)
-        producing = stack.enter_context(
-            closing(Producing(clusters["A"].bootstrap, tuple(TOPICS)))
-        )
+        producing = stack.enter_context(closing(Producing(clusters["A"].bootstrap)))
         backlog = int(records * _BACKLOG)
         producing.produce(backlog)
         screen.say(f"produced {backlog} records on A; starting the mirror service")
@@ -109,12 +107,7 @@ def show(*, records: int, keep: bool) -> bool:
             exact = True
         else:
             handover = fail_over(
-                screen,
-                clusters,
-                config,
-                topics=tuple(TOPICS),
-                records=verdict.on_target,
-                await_checkpoint=story.await_checkpoint,
+                screen, clusters, config, verdict.on_target, story.await_checkpoint
             )
             _tell_handover(screen, handover)
             exact = handover.exact
@@ -328,12 +321,7 @@ class ServiceProcess:
             raise
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def status(self) -> dict[str, Any]:
@@ -478,8 +466,6 @@ def fail_over(
     screen: Screen,
     clusters: dict[str, PlaygroundCluster],
     config: Path,
-    *,
-    topics: Sequence[str],
     records: int,
     await_checkpoint: Callable[[float], object],
 ) -> Handover:
@@ -491,27 +477,21 @@ def fail_over(
     Raises:
         PlaygroundError: the group cannot read, or the failover fails.
     """
-    on_a = _read(clusters["A"].bootstrap, topics, most=records // 2)
+    on_a, _ = _read(clusters["A"], most=records // 2)
     screen.say(f"group {GROUP} has read {on_a.total()} of {records} records on A")
     await_checkpoint(time.time())
     clusters["A"].kill()
     died = time.monotonic()
     screen.say("killed cluster A (SIGKILL); mirror failover 'A->B' says:")
     _command(screen, config)
-    arrivals: list[float] = []
-    on_b = _read(
-        clusters["B"].bootstrap,
-        topics,
-        most=records,
-        arrived=lambda: arrivals.append(time.monotonic()),
-    )
+    on_b, arrived = _read(clusters["B"], most=records)
     read = on_a + on_b
     return Handover(
         on_a=on_a.total(),
         on_b=on_b.total(),
         twice=read.total() - len(read),
         never=records - len(read),
-        seconds=min(arrivals, default=died) - died,
+        seconds=(arrived or died) - died,
     )
 
 
@@ -531,23 +511,17 @@ def _command(screen: Screen, config: Path) -> None:
         raise PlaygroundError(f"mirror failover ended with exit code {code}")
 
 
-def _read(
-    bootstrap: str,
-    topics: Sequence[str],
-    *,
-    most: int,
-    arrived: Callable[[], object] = lambda: None,
-) -> Counter[bytes]:
+def _read(cluster: PlaygroundCluster, *, most: int) -> tuple[Counter[bytes], float]:
     """The keys that the group reads until nothing more comes, or at least `most`; they
-    are committed.
+    are committed. And when the first one came, monotonic; 0: none did.
     """
     keys: Counter[bytes] = Counter()
-    began, quiet = time.monotonic(), 0
+    began, quiet, arrived = time.monotonic(), 0, 0.0
     try:
         with closing(
             KafkaConsumer(
-                *topics,
-                bootstrap_servers=bootstrap,
+                *TOPICS,
+                bootstrap_servers=cluster.bootstrap,
                 group_id=GROUP,
                 isolation_level="read_committed",
                 auto_offset_reset="earliest",
@@ -557,7 +531,7 @@ def _read(
             while sum(keys.values()) < most and quiet < _QUIET_POLLS:
                 polled = consumer.poll(_POLL_MS)
                 if polled:
-                    arrived()
+                    arrived = arrived or time.monotonic()
                 # Before the group has its partitions, silence says nothing.
                 quiet = 0 if polled or not consumer.assignment() else quiet + 1
                 for batch in polled.values():
@@ -567,12 +541,12 @@ def _read(
             consumer.commit()
     except KafkaError as error:
         raise PlaygroundError(f"group {GROUP} cannot read: {error}") from error
-    return keys
+    return keys, arrived
 
 
 # ---- what the demo shows: a live table on a terminal, plain lines elsewhere ----
 #
-# Main type: `Screen`, a context. `say` prints a step of the demo, `show` the newest
+# Main type: `Screen`. `say` prints a step of the demo, `show` the newest
 # status of the service.
 
 
@@ -588,17 +562,6 @@ class Screen:
         self._started = time.monotonic()
         self._line_at = 0.0
         self._live: Live | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self.freeze()
 
     def say(self, text: str) -> None:
         """Print a line with the seconds since the start; above a live table."""
@@ -701,9 +664,8 @@ def value_of(number: int) -> bytes:
 class Producing:
     """Writes a number of records, in rounds; each round is acknowledged at its end."""
 
-    def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
+    def __init__(self, bootstrap: str) -> None:
         self.produced = 0
-        self._topics = topics
         # kafka-python's producer is idempotent: it writes no record twice itself.
         self._producer = KafkaProducer(
             bootstrap_servers=bootstrap, acks="all", linger_ms=5
@@ -763,14 +725,12 @@ class Producing:
             self._error = error
 
     def _send(self, count: int) -> None:
-        numbers = range(self.produced, self.produced + count)
+        topics = tuple(TOPICS)
         sent = [
             self._producer.send(
-                self._topics[number % len(self._topics)],
-                key=key_of(number),
-                value=value_of(number),
+                topics[number % len(topics)], key=key_of(number), value=value_of(number)
             )
-            for number in numbers
+            for number in range(self.produced, self.produced + count)
         ]
         for each in sent:
             each.get(timeout=_ACK_SECONDS)

@@ -643,10 +643,10 @@ def test_demo_in_lines(store: StatusStore, capsys: pytest.CaptureFixture[str]) -
     """Without a terminal the demo writes plain lines, and repeats none."""
     show(store, "A->B", state=FlowState.RUNNING, partitions=(partition(),))
     capsys.readouterr()  # the log of this process
-    with Screen() as screen:
-        screen.say("begin")
-        screen.show(store.read().to_json())
-        screen.show(store.read().to_json())
+    screen = Screen()
+    screen.say("begin")
+    screen.show(store.read().to_json())
+    screen.show(store.read().to_json())
 
     begin, line = capsys.readouterr().out.splitlines()
     assert begin.endswith("begin")

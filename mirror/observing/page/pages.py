@@ -101,14 +101,15 @@ class Pages:
             )
         ]
         newest = self._store.trail.read()[::-1]
+        verdict_tone, verdict = _verdict(status, len(needs), len(idle))
         return self._page(
             asked,
             "overview.html",
             status,
             now=time.time(),
             needs=[*needs, *idle],
-            verdict=_verdict(status, len(needs), len(idle)),
-            verdict_tone=_verdict_tone(status, len(needs), len(idle)),
+            verdict=verdict,
+            verdict_tone=verdict_tone,
             picture=draw(map(_flowing, status.flows)),
             silent={each.alias: each for each in status.clusters if not each.answers},
             node_width=NODE_WIDTH,
@@ -212,22 +213,21 @@ class Pages:
         return sparkline(self._history.rates(flow), wording.rate, least=_CURVE_RATE)
 
 
-def _verdict(status: ServiceStatus, in_need: int, idle: int) -> str:
-    if not (flows := len(status.flows)):
-        return "No flows"
+def _verdict(status: ServiceStatus, in_need: int, idle: int) -> tuple[str, str]:
+    """Its tone, and in words."""
+    flows, refused = len(status.flows), status.config.refused
+    if not flows:
+        return "bad" if refused else "warn", "No flows"
     if in_need:
-        return f"{in_need} of {flows} flows need attention"
-    if status.config.refused:
-        return "The newest configuration was refused"
+        return "bad", f"{in_need} of {flows} flows need attention"
+    if refused:
+        return "bad", "The newest configuration was refused"
     if idle:
-        return f"{idle} of {flows} flows are not running"
-    return "The flow is healthy" if flows == 1 else f"All {flows} flows are healthy"
-
-
-def _verdict_tone(status: ServiceStatus, in_need: int, idle: int) -> str:
-    if in_need or status.config.refused:
-        return "bad"
-    return "warn" if idle or not status.flows else "good"
+        return "warn", f"{idle} of {flows} flows are not running"
+    all_flows = (
+        "The flow is healthy" if flows == 1 else f"All {flows} flows are healthy"
+    )
+    return "good", all_flows
 
 
 def _flowing(flow: FlowStatus) -> Flowing:
@@ -238,10 +238,7 @@ def _flowing(flow: FlowStatus) -> Flowing:
     if flow.faulted:
         notes.append(f"{flow.faulted} FAULTED")
     return Flowing(
-        source=flow.source,
-        target=flow.target,
-        state=str(flow.state),
-        notes=tuple(notes),
+        source=flow.source, target=flow.target, state=flow.state, notes=tuple(notes)
     )
 
 

@@ -16,65 +16,44 @@ from mirror.status.wording import some
 if TYPE_CHECKING:
     from mirror.status.values import FlowStatus
 
-_TONES: dict[str, str] = {
-    FlowState.RUNNING: "good",
-    AclState.SYNCED: "good",
-    Exactness.EXACT: "good",
-    Exactness.TIP: "good",
-    PartitionState.CATCHING_UP: "warn",
-    FlowState.STARTING: "warn",
-    Exactness.BEHIND: "warn",
-    SchemaState.PENDING: "warn",
-    SchemaState.CONFLICT: "bad",
-    SchemaState.UNSUPPORTED: "bad",
-    SchemaState.REFUSED: "bad",
-    Level.WARNING: "warn",
-    "warn": "warn",
-    "good": "good",
-    "bad": "bad",
-    FlowState.RETRYING: "bad",
-    FlowState.FAILED: "bad",
-    PartitionState.FAULTED: "bad",
-    Exactness.UNKNOWN: "bad",
-    Exactness.BEFORE: "bad",
-    Level.ERROR: "bad",
-}
-_SIGNS: dict[str, str] = {
-    FlowState.RUNNING: "✓",
-    PartitionState.CATCHING_UP: "▲",
-    FlowState.STARTING: "…",
-    FlowState.RETRYING: "↻",
-    FlowState.FAILED: "✕",
-    PartitionState.FAULTED: "✕",
-    PartitionState.PAUSED: "‖",
-    SchemaState.PENDING: "…",
-    SchemaState.CONFLICT: "✕",
-    SchemaState.UNSUPPORTED: "✕",
-    SchemaState.REFUSED: "↻",
-    FlowState.STANDBY: "○",
-    FlowState.RESTING: "○",
-    FlowState.STOPPED: "■",
-    Exactness.EXACT: "✓",
-    Exactness.TIP: "✓",
-    Exactness.BEHIND: "▲",
-    Exactness.BEFORE: "✕",
-    Exactness.UNKNOWN: "?",
-    "good": "✓",
-    "warn": "…",
-    "bad": "✕",
-    Level.INFO: "•",
-    Level.WARNING: "▲",
-    Level.ERROR: "✕",
+_CALM = ("calm", "•")
+_LOOKS: dict[str, tuple[str, str]] = {
+    FlowState.RUNNING: ("good", "✓"),
+    FlowState.STARTING: ("warn", "…"),
+    FlowState.RETRYING: ("bad", "↻"),
+    FlowState.FAILED: ("bad", "✕"),
+    FlowState.STANDBY: ("calm", "○"),
+    FlowState.RESTING: ("calm", "○"),
+    FlowState.STOPPED: ("calm", "■"),
+    PartitionState.CATCHING_UP: ("warn", "▲"),
+    PartitionState.FAULTED: ("bad", "✕"),
+    PartitionState.PAUSED: ("calm", "‖"),
+    AclState.SYNCED: ("good", "•"),
+    SchemaState.PENDING: ("warn", "…"),
+    SchemaState.CONFLICT: ("bad", "✕"),
+    SchemaState.UNSUPPORTED: ("bad", "✕"),
+    SchemaState.REFUSED: ("bad", "↻"),
+    Exactness.EXACT: ("good", "✓"),
+    Exactness.TIP: ("good", "✓"),
+    Exactness.BEHIND: ("warn", "▲"),
+    Exactness.BEFORE: ("bad", "✕"),
+    Exactness.UNKNOWN: ("bad", "?"),
+    Level.INFO: ("calm", "•"),
+    Level.WARNING: ("warn", "▲"),
+    Level.ERROR: ("bad", "✕"),
+    "good": ("good", "✓"),
+    "warn": ("warn", "…"),
+    "bad": ("bad", "✕"),
 }
 
 
 def tone(state: str) -> str:
     """good, warn, bad, or calm for what is neither."""
-    return _TONES.get(state, "calm")
+    return _LOOKS.get(state, _CALM)[0]
 
 
 def sign(state: str) -> str:
-    return _SIGNS.get(state, "•")
+    return _LOOKS.get(state, _CALM)[1]
 
 
 def needs(flow: FlowStatus) -> list[str]:
