@@ -18,18 +18,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirror.cli.options import (
+    Change,
     ConfigFile,
-    DryRun,
     FlowName,
     TopicPattern,
-    Yes,
-    agreed,
     family,
     flow_of,
     place_of,
     read_config,
 )
-from mirror.cli.output import Form, Output, complain, document, moment, table
+from mirror.cli.output import Form, complain, document, moment, table
+from mirror.cli.spread import spread
 from mirror.clusters.cluster import Cluster
 from mirror.errors import BrokerError, FencedError, MirrorError
 from mirror.pairs import control, selection
@@ -53,6 +52,7 @@ _ENDED = "INVALID_TXN_STATE"
 
 
 @app.command("reset", short_help="Move the positions where a flow continues.")
+@spread
 def reset_(
     flow: FlowName,
     *,
@@ -67,9 +67,7 @@ def reset_(
         ),
     ],
     topic: TopicPattern = ".*",
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Set where a flow continues, for all its topics or some of them.
 
@@ -102,16 +100,14 @@ def reset_(
                 f"flow {steered.name}: no topic that it copies matches {topic}"
             )
         moves = positions.plan_reset(steered, source, target, found, place)
-        if output is Form.TABLE:
+        if change.output is Form.TABLE:
             _show(moves)
-        if not dry_run and not steered.exactly_once:
+        if not change.dry_run and not steered.exactly_once:
             complain(
                 f"warning: {steered.name} is not exactly_once, so a running service "
                 "cannot be fenced: stop it first"
             )
-        if not dry_run and agreed(
-            f"Move {some(len(moves), 'position')} of {steered.name}?", yes=yes
-        ):
+        if change.agreed(f"Move {some(len(moves), 'position')} of {steered.name}?"):
             for attempt in range(_ATTEMPTS):
                 try:
                     moves = positions.reset(
@@ -128,9 +124,9 @@ def reset_(
                             f"moved: run the command again ({error})"
                         ) from error
             complain(f"moved {some(len(moves), 'position')} of {steered.name}")
-    if output is Form.JSON:
+    if change.output is Form.JSON:
         told = list(map(_fields, moves))
-        document({"flow": steered.name, "dry_run": dry_run, "positions": told})
+        document({"flow": steered.name, "dry_run": change.dry_run, "positions": told})
 
 
 def _show(moves: tuple[PositionMove, ...]) -> None:
@@ -161,14 +157,13 @@ def _fields(move: PositionMove) -> dict[str, object]:
 PAUSE_COLUMNS = ("FLOW", "TOPICS", "PAUSED", "SINCE")
 
 
+@spread
 def pause(
     flow: FlowName,
     *,
     config: ConfigFile,
     topic: TopicPattern = control.EVERY_TOPIC,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Pause a flow, or some of its topics, until `mirror resume`.
 
@@ -182,17 +177,16 @@ def pause(
       mirror pause 'A->B' -c mirror.yaml
       mirror pause A/B --topic 'payments\\..*' -c mirror.yaml --yes
     """
-    _change(config, flow, topic, paused=True, dry_run=dry_run, yes=yes, output=output)
+    _change(config, flow, topic, change, paused=True)
 
 
+@spread
 def resume(
     flow: FlowName,
     *,
     config: ConfigFile,
     topic: TopicPattern = control.EVERY_TOPIC,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Resume a paused flow, or some of its topics.
 
@@ -203,18 +197,11 @@ def resume(
       mirror resume 'A->B' -c mirror.yaml
       mirror resume A/B --topic payments.eu -c mirror.yaml
     """
-    _change(config, flow, topic, paused=False, dry_run=dry_run, yes=yes, output=output)
+    _change(config, flow, topic, change, paused=False)
 
 
 def _change(
-    config: Path,
-    name: str,
-    topic: str,
-    *,
-    paused: bool,
-    dry_run: bool,
-    yes: bool,
-    output: Form,
+    config: Path, name: str, topic: str, change: Change, *, paused: bool
 ) -> None:
     chosen = read_config(config)
     flow = flow_of(chosen, name)
@@ -224,13 +211,13 @@ def _change(
         wanted = held.changed(topic, paused=paused, now=time.time())
         verb = "Pause" if paused else "Resume"
         what = "all topics" if topic == control.EVERY_TOPIC else f"topics {topic}"
-        if dry_run:
+        if change.dry_run:
             held = wanted
-        elif agreed(f"{verb} {what} of {flow.name}?", yes=yes):
+        elif change.agreed(f"{verb} {what} of {flow.name}?"):
             held = control.change_pauses(target, flow, topic, paused=paused)
-    if output is Form.JSON:
+    if change.output is Form.JSON:
         rules = held.document()["rules"]
-        document({"flow": flow.name, "dry_run": dry_run, "rules": rules})
+        document({"flow": flow.name, "dry_run": change.dry_run, "rules": rules})
     else:
         _show_pauses(flow.name, held)
 

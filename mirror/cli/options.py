@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 import re
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from mirror.cli import interrupts
-from mirror.cli.output import complain
+from mirror.cli.output import Form, Output, complain
 from mirror.config.load import load
 from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import flow_ends
@@ -257,6 +258,19 @@ def despite_fencing(work: Callable[[], T]) -> T:
 
 
 # ---- commands ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The options of each command that changes something."""
+
+    dry_run: DryRun = False
+    yes: Yes = False
+    output: Output = Form.TABLE
+
+    def agreed(self, question: str) -> bool:
+        """Whether to go ahead; raises as `agreed`."""
+        return not self.dry_run and agreed(question, yes=self.yes)
 
 
 def family(text: str) -> typer.Typer:

@@ -11,7 +11,6 @@ import contextlib
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import partial
 import json
 import os
 from pathlib import Path
@@ -62,7 +61,7 @@ from mirror.cli.output import (
     print_json,
     table,
 )
-from mirror.cli.service import CaFile, TokenFile, Url, ask
+from mirror.cli.service import CaFile, Service, TokenFile, Url
 from mirror.clusters.reach import Reach
 from mirror.config.values import near
 from mirror.errors import (
@@ -641,7 +640,8 @@ def trace(
     chosen = read_config(config)
     know_clusters(chosen, cluster)
     where = config if url is None else None
-    service = _Service(partial(ask, url, where, token_file=token_file, ca_file=ca_file))
+    asked = Service(url=url, config=where, token_file=token_file, ca_file=ca_file)
+    service = _AskedOnce(asked)
     console = Console(stderr=True)
     with (
         Reach(chosen.clusters, client_id="mirror.trace") as reach,
@@ -669,11 +669,11 @@ def trace(
     end((), well=all(row.right for row in rows))
 
 
-class _Service:
+class _AskedOnce:
     """The running service, asked once, and only if something is not copied yet."""
 
-    def __init__(self, ask: Callable[[], dict[str, Any]]) -> None:
-        self._ask = ask
+    def __init__(self, service: Service) -> None:
+        self._service = service
         self._flows: list[dict[str, Any]] | None = None
         self.failure = ""
         """Why it does not answer; empty if it does, or was not asked."""
@@ -683,7 +683,7 @@ class _Service:
         if self._flows is None:
             self._flows = []
             try:
-                self._flows = self._ask()["flows"]
+                self._flows = self._service.ask()["flows"]
             except MirrorError as error:
                 self.failure = str(error)
         of_flow = (each for each in self._flows if each["name"] == flow)

@@ -18,28 +18,19 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 import typer
 
 from mirror.cli.options import (
+    Change,
     ConfigFile,
-    DryRun,
     FlowName,
     TopicPattern,
-    Yes,
-    agreed,
     despite_fencing,
     family,
     flow_of,
     read_config,
     require_selected,
 )
-from mirror.cli.output import (
-    EXIT_FAILED,
-    Form,
-    Output,
-    complain,
-    document,
-    moment,
-    table,
-)
+from mirror.cli.output import Form, complain, document, end, moment, table
 from mirror.cli.proof import found_where, proof_of, proof_runner
+from mirror.cli.spread import spread
 from mirror.clusters.admin import topic_admin
 from mirror.pairs.control import RebuildStep
 from mirror.proofs import repair_appending, repair_rebuilding
@@ -68,6 +59,7 @@ _MOST_SHOWN = 1_000
 
 
 @app.command("append", short_help="Append records that copies lack.")
+@spread
 def append(
     flow: FlowName,
     *,
@@ -80,9 +72,7 @@ def append(
             help="Also append records whose keys have later records in the copy.",
         ),
     ] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Prove copies from their first record on, and append what is MISSING.
 
@@ -105,7 +95,7 @@ def append(
     chosen = read_config(config)
     repaired = flow_of(chosen, flow)
     require_selected(chosen, repaired)
-    if dry_run:
+    if change.dry_run:
         repair_appending.refuse(chosen, repaired, ())
     else:
         repair_appending.begin(chosen, repaired)
@@ -120,25 +110,20 @@ def append(
         )
     ) as repairing:
         advice = tuple(remedies(proven.findings, repairing.obstacles))
-        if output is Form.TABLE:
+        if change.output is Form.TABLE:
             _show(advice)
         planned = sum(repairing.counts.values())
-        if (
-            planned
-            and not dry_run
-            and agreed(
-                f"Append {some(planned, 'record')} to copies of {repaired.name}?",
-                yes=yes,
-            )
+        if planned and change.agreed(
+            f"Append {some(planned, 'record')} to copies of {repaired.name}?"
         ):
             despite_fencing(partial(repair_appending.append, repairing))
             advice = tuple(remedies(proven.findings, repairing.obstacles))
-        done = {} if dry_run else repairing.counts
-    if output is Form.JSON:
+        done = {} if change.dry_run else repairing.counts
+    if change.output is Form.JSON:
         document(
             {
                 "flow": repaired.name,
-                "dry_run": dry_run,
+                "dry_run": change.dry_run,
                 "appended": done,
                 "findings": [_fields(each) for each in advice],
             }
@@ -147,8 +132,8 @@ def append(
         complain(f"appended {some(count, 'record')} to the copy of {name}")
     if not proven.findings:
         complain(f"{repaired.name}: nothing to repair")
-    if any(each.remedy is not Remedy.APPEND for each in advice) or (dry_run and advice):
-        raise typer.Exit(EXIT_FAILED)
+    left = any(each.remedy is not Remedy.APPEND for each in advice)
+    end((), well=not left and not (change.dry_run and advice))
 
 
 def _show(advice: tuple[Advice, ...]) -> None:
@@ -183,6 +168,7 @@ _LEFT = {
 
 
 @app.command("rebuild", short_help="Delete a copy, and copy it again.")
+@spread
 def rebuild(
     flow: FlowName,
     topic: Annotated[
@@ -190,9 +176,7 @@ def rebuild(
     ],
     *,
     config: ConfigFile,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Delete the copy of a topic, and copy it again from the first record.
 
@@ -217,28 +201,28 @@ def rebuild(
     steered = flow_of(chosen, flow)
     require_selected(chosen, steered)
     told: dict[str, object] = {}
-    with rebuilding(chosen, steered, topic, dry_run=dry_run) as work:
-        note = work.unfinished(withdraw=not dry_run)
+    with rebuilding(chosen, steered, topic, dry_run=change.dry_run) as work:
+        note = work.unfinished(withdraw=not change.dry_run)
         if note is None or note.step is RebuildStep.PAUSED:
-            note = _begin(work, chosen, steered, told, output, dry_run=dry_run, yes=yes)
+            note = _begin(work, chosen, steered, told, change)
         else:
             complain(
                 f"{work.copy}: a rebuild that began at {moment(note.at)} is not done: "
                 f"{_LEFT[note.step]}"
             )
-            if dry_run or not agreed(f"Go on with the rebuild of {topic}?", yes=yes):
+            if not change.agreed(f"Go on with the rebuild of {topic}?"):
                 note = None
         left = {}
         if note is not None:
             with _shown(work.copy) as show:
                 left = work.finish(note, show=show)
     done = note is not None and not left
-    if output is Form.JSON:
+    if change.output is Form.JSON:
         document(
             {
                 "flow": steered.name,
                 "topic": topic,
-                "dry_run": dry_run,
+                "dry_run": change.dry_run,
                 "rebuilt": done,
                 **told,
                 "groups_left": left,
@@ -249,8 +233,7 @@ def rebuild(
         complain("run the same command again: it moves the groups that are left")
     elif done:
         complain(f"rebuilt {work.copy}, the copy of {topic}")
-    if left or told.get("irreplaceable"):
-        raise typer.Exit(EXIT_FAILED)
+    end((), well=not (left or told.get("irreplaceable")))
 
 
 def _begin(
@@ -258,10 +241,7 @@ def _begin(
     config: MirrorConfig,
     flow: FlowConfig,
     told: dict[str, object],
-    output: Form,
-    *,
-    dry_run: bool,
-    yes: bool,
+    change: Change,
 ) -> Rebuild | None:
     """Prove, show and ask. `told`: receives what a document says about it."""
     pattern = re.escape(work.topic.topic)
@@ -283,17 +263,16 @@ def _begin(
                 f"refused: {work.copy} has what {flow.source} does not have, and would "
                 "lose it"
             )
-            if output is Form.TABLE:
+            if change.output is Form.TABLE:
                 _show_lost(preview.irreplaceable)
             return False
-        if output is Form.TABLE and preview.groups:
+        if change.output is Form.TABLE and preview.groups:
             _show_groups(preview.groups)
         what = f"{work.copy} ({some(preview.records, 'record')} to copy again"
         what += f", {some(len(preview.groups), 'group')})"
-        if dry_run:
+        if change.dry_run:
             complain(f"would delete and rebuild {what}")
-            return False
-        return agreed(f"Delete and rebuild {what}?", yes=yes)
+        return change.agreed(f"Delete and rebuild {what}?")
 
     with proof_runner(config) as runner:
 

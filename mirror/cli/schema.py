@@ -13,17 +13,16 @@ import typer
 
 from mirror.checks.schema_writes import planned_schemas
 from mirror.cli.options import (
+    Change,
     ConfigFile,
-    DryRun,
     Flows,
-    Yes,
-    agreed,
     chosen_flows,
     family,
     noted,
     read_config,
 )
 from mirror.cli.output import NOTHING, Form, Output, complain, document, end, table
+from mirror.cli.spread import spread
 from mirror.clusters.reach import Reach
 from mirror.config import schema_settings
 from mirror.config.values import near
@@ -56,6 +55,7 @@ CHANGE_COLUMNS = ("FLOW", "CHANGE", "SUBJECT", "VERSION", "ID", "NOTE")
 _EXISTS = "the subject exists: force puts it into mode IMPORT"
 
 
+@spread
 def sync_schemas(
     config: ConfigFile,
     *,
@@ -67,9 +67,7 @@ def sync_schemas(
         ),
     ] = None,
     flow: Flows = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Copy what the target's registry is missing, once.
 
@@ -89,14 +87,14 @@ def sync_schemas(
     only = _known(subjects or [], found)
     to_write = {name: result.narrowed(only) for name, result in found.items()}
     rows = [row for name, result in to_write.items() for row in _changes(name, result)]
-    if output is Form.JSON:
+    if change.output is Form.JSON:
         names = [each.lower() for each in CHANGE_COLUMNS]
         changes = [dict(zip(names, row, strict=True)) for row in rows]
         document({"changes": changes, "failures": failures})
     elif rows:
         table(CHANGE_COLUMNS, rows)
     problems = {name: result.problems for name, result in to_write.items()}
-    if rows and not dry_run and agreed("Write these?", yes=yes):
+    if rows and change.agreed("Write these?"):
         to_do = [each for each in flows if any(row[0] == each.name for row in rows)]
         with Reach(chosen.clusters, client_id=CLIENT) as reach:
             standing = roles(chosen, reach)
@@ -373,13 +371,12 @@ ClusterAlias = Annotated[
 
 
 @app.command("close")
+@spread
 def close_cluster(
     cluster: ClusterAlias,
     *,
     config: ConfigFile,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Keep applications from registering in a cluster's registry.
 
@@ -394,17 +391,16 @@ def close_cluster(
       mirror schema close A -c mirror.yaml --dry-run
       mirror schema close A -c mirror.yaml --yes
     """
-    _change(cluster, config, opens=False, dry_run=dry_run, yes=yes, output=output)
+    _change(cluster, config, change, opens=False)
 
 
 @app.command("open")
+@spread
 def open_cluster(
     cluster: ClusterAlias,
     *,
     config: ConfigFile,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Let applications register in a cluster's registry again.
 
@@ -420,12 +416,10 @@ def open_cluster(
       mirror schema open B -c mirror.yaml --dry-run
       mirror schema open B -c mirror.yaml --yes -o json
     """
-    _change(cluster, config, opens=True, dry_run=dry_run, yes=yes, output=output)
+    _change(cluster, config, change, opens=True)
 
 
-def _change(
-    alias: str, file: Path, *, opens: bool, dry_run: bool, yes: bool, output: Form
-) -> None:
+def _change(alias: str, file: Path, change: Change, *, opens: bool) -> None:
     config = read_config(file)
     others = _others(config, alias, opens=opens)
     slowest = min(flow.schemas_requests_per_second for flow in others.values())
@@ -450,12 +444,12 @@ def _change(
             planned.append((claims, new))
             shown += [each for each in new if each.now is not each.then]
         rows = [_row(alias, each) for each in shown]
-        if output is Form.JSON:
+        if change.output is Form.JSON:
             names = [each.lower() for each in COLUMNS]
             document({"changes": [dict(zip(names, row, strict=True)) for row in rows]})
         elif rows:
             table(COLUMNS, rows)
-        if rows and not dry_run and agreed("Set these modes?", yes=yes):
+        if rows and change.agreed("Set these modes?"):
             for claims, changes in planned:
                 refused += modes.apply(registry, claims, changes, opens=opens)
             word = "open" if opens else "closed"

@@ -14,7 +14,6 @@ import contextlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import partial
 import json
 import sys
 import time
@@ -41,7 +40,8 @@ from mirror.cli.output import (
     shown,
     table,
 )
-from mirror.cli.service import CaFile, OfConfig, TokenFile, Url, ask
+from mirror.cli.service import Service
+from mirror.cli.spread import spread
 from mirror.config.section_names import flow_ends
 from mirror.config.values import near
 from mirror.status.events import FORMAT_VERSION, EventKind
@@ -76,12 +76,10 @@ PARTITION_COLUMNS = (
 )
 
 
+@spread
 def status(
     *,
-    url: Url = None,
-    config: OfConfig = None,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
+    service: Service,
     output: Output = Form.TABLE,
 ) -> None:
     """Show the flows and partitions of a running service.
@@ -102,7 +100,7 @@ def status(
       mirror status -u http://mirror.example.com:8083
       mirror status -o json | jq '.flows[] | {name, state, lag}'
     """
-    answer = ask(url, config, token_file=token_file, ca_file=ca_file)
+    answer = service.ask()
     if output is Form.JSON:
         print_json(answer)
     else:
@@ -232,6 +230,7 @@ COLUMNS = (
 _OF_PARTITION = ("flow", "topic", "partition", "state", "lag")
 
 
+@spread
 def lag(
     *,
     watch: Annotated[
@@ -243,10 +242,7 @@ def lag(
     most: Annotated[
         int, typer.Option("--limit", "-n", min=0, help="Number of rows; 0 shows all.")
     ] = 20,
-    url: Url = None,
-    config: OfConfig = None,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
+    service: Service,
     output: Output = Form.TABLE,
 ) -> None:
     """Show how far behind each partition is, the furthest behind first.
@@ -263,9 +259,8 @@ def lag(
     """
     if watch and output is Form.JSON:
         raise typer.BadParameter("--watch and -o json cannot be used together")
-    look = partial(ask, url, config, token_file=token_file, ca_file=ca_file)
     if not watch:
-        rows = _rows(look())
+        rows = _rows(service.ask())
         if output is Form.JSON:
             document({"partitions": rows})
         else:
@@ -276,7 +271,7 @@ def lag(
         Live(console=Console(highlight=False), auto_refresh=False) as live,
     ):
         while True:
-            rows = _rows(look())[: most or None]
+            rows = _rows(service.ask())[: most or None]
             live.update(grid(COLUMNS, map(_cells, rows)), refresh=True)
             time.sleep(seconds)
 
@@ -432,12 +427,10 @@ _DRAWN = {
 }
 
 
+@spread
 def topology(
     *,
-    url: Url = None,
-    config: OfConfig = None,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
+    service: Service,
     output: Annotated[
         PictureForm,
         typer.Option(
@@ -454,7 +447,7 @@ def topology(
       mirror topology -o mermaid >> README.md
       mirror topology -o dot | dot -Tsvg > topology.svg
     """
-    answer = ask(url, config, token_file=token_file, ca_file=ca_file)
+    answer = service.ask()
     flows, clusters = answer["flows"], answer["clusters"]
     if output is PictureForm.JSON:
         ids = {each["alias"]: each["cluster_id"] for each in clusters}
@@ -534,6 +527,7 @@ def _moment(text: str | None) -> str | None:
     return str(round(found.timestamp() * 1000))
 
 
+@spread
 def events(
     *,
     follow: Annotated[
@@ -563,10 +557,7 @@ def events(
     most: Annotated[
         int, typer.Option("--limit", "-n", min=0, help="Only the newest N; 0: all.")
     ] = 50,
-    url: Url = None,
-    config: OfConfig = None,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
+    service: Service,
     output: Output = Form.TABLE,
 ) -> None:
     """Show what happened to flows and clusters, oldest first.
@@ -592,18 +583,20 @@ def events(
         query = {"flow": flow, "kind": kind, "since": since}
         given = urlencode({k: v for k, v in query.items() if v is not None})
         path = f"/events?{given}" if given else "/events"
-        return ask(url, config, token_file=token_file, ca_file=ca_file, path=path)
+        return service.ask(path)
 
     with contextlib.ExitStack() as stack:
-        kept = None if config is None or url else _kept(stack, config, since)
+        kept = None if service.url else _kept(stack, service.config, since)
         look = asked if kept is None else lambda _since: _of_topic(kept, flow, kind)
         _events_show(look, since, output, most, follow=follow)
 
 
 def _kept(
-    stack: contextlib.ExitStack, config: Path, since: str | None
+    stack: contextlib.ExitStack, config: Path | None, since: str | None
 ) -> AuditReader | None:
-    """What reads the audit topic; None: the configuration has none."""
+    """What reads the audit topic; None: no configuration names one."""
+    if config is None:
+        return None
     from mirror.config.load import load
 
     chosen = load(config)[0]

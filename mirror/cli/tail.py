@@ -22,12 +22,10 @@ import typer
 
 from mirror.cli import interrupts
 from mirror.cli.options import (
+    Change,
     ConfigFile,
-    DryRun,
     FlowName,
     TopicPattern,
-    Yes,
-    agreed,
     despite_fencing,
     family,
     flow_of,
@@ -37,6 +35,7 @@ from mirror.cli.options import (
     require_selected,
 )
 from mirror.cli.output import Form, Output, complain, document, end, moment, table
+from mirror.cli.spread import spread
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import flow_ends, pair_parts, scoped_flow
 from mirror.errors import MirrorError
@@ -65,13 +64,6 @@ if TYPE_CHECKING:
 
 app = family("Show and settle what a failover left uncopied.")
 
-Partition = Annotated[
-    int | None, typer.Option("--partition", min=0, help="Only this partition.")
-]
-Key = Annotated[
-    str | None,
-    typer.Option("--key", metavar="TEXT", help="Only records with this key, in UTF-8."),
-]
 Since = Annotated[
     str | None,
     typer.Option(
@@ -81,10 +73,36 @@ Since = Annotated[
         "milliseconds.",
     ),
 ]
-Until = Annotated[
-    str | None,
-    typer.Option("--until", metavar="TIME", help="Only records before this time."),
-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """The options that choose records of a tail."""
+
+    topic: TopicPattern = ".*"
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="Only this partition.")
+    ] = None
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key", metavar="TEXT", help="Only records with this key, in UTF-8."
+        ),
+    ] = None
+    since: Since = None
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="TIME", help="Only records before this time."),
+    ] = None
+
+    def choice(self) -> Choice:
+        return Choice(
+            topic=self.topic,
+            partition=self.partition,
+            key=None if self.key is None else self.key.encode(),
+            since_ms=_time(self.since, "--since"),
+            until_ms=_time(self.until, "--until"),
+        )
 
 
 @app.command("list", short_help="Show what a failover left uncopied.")
@@ -127,18 +145,13 @@ def list_(
 
 
 @app.command("replay", short_help="Copy what a failover left uncopied.")
+@spread
 def replay(
     flow: FlowName,
     *,
     config: ConfigFile,
-    topic: TopicPattern = ".*",
-    partition: Partition = None,
-    key: Key = None,
-    since: Since = None,
-    until: Until = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    records: Records,
+    change: Change,
 ) -> None:
     """Copy records of the tail to B, behind what is there, each once.
 
@@ -153,12 +166,13 @@ def replay(
       mirror tail replay A/B -c mirror.yaml --dry-run
       mirror tail replay A/B --topic orders --key 4711 -c mirror.yaml
     """
-    filters = _choice(topic, partition, key, since, until)
+    order = Order(way=Way.REPLAY, choice=records.choice())
     with _opened(config, flow) as made:
-        _settle(made, Order(way=Way.REPLAY, choice=filters), dry_run, yes, output)
+        _settle(made, order, change)
 
 
 @app.command("export", short_help="Write it to a file or topic instead.")
+@spread
 def export(
     flow: FlowName,
     *,
@@ -175,14 +189,8 @@ def export(
             "--to-topic", metavar="TOPIC", help="Write to this topic, which B has."
         ),
     ] = None,
-    topic: TopicPattern = ".*",
-    partition: Partition = None,
-    key: Key = None,
-    since: Since = None,
-    until: Until = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    records: Records,
+    change: Change,
 ) -> None:
     """Write records of the tail to a file or a topic on B, and to the loss ledger.
 
@@ -198,30 +206,24 @@ def export(
     """
     if (to_file is None) == (to_topic is None):
         raise typer.BadParameter("pass either --to-file or --to-topic")
-    filters = _choice(topic, partition, key, since, until)
-    order = Order(way=Way.EXPORT, choice=filters, topic=to_topic or "")
+    order = Order(way=Way.EXPORT, choice=records.choice(), topic=to_topic or "")
     with _opened(config, flow) as made, contextlib.ExitStack() as stack:
         file: TailFile | None = None
-        if to_file is not None and not dry_run:
+        if to_file is not None and not change.dry_run:
             from mirror.recovery.tails.exporting import TailFile
 
             file = stack.enter_context(TailFile(to_file, made.flow))
-        _settle(made, order, dry_run, yes, output, file=file)
+        _settle(made, order, change, file=file)
 
 
 @app.command("skip", short_help="Leave it out, and note that.")
+@spread
 def skip(
     flow: FlowName,
     *,
     config: ConfigFile,
-    topic: TopicPattern = ".*",
-    partition: Partition = None,
-    key: Key = None,
-    since: Since = None,
-    until: Until = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    records: Records,
+    change: Change,
 ) -> None:
     """Leave records of the tail out for good, and write them to the loss ledger.
 
@@ -232,9 +234,9 @@ def skip(
       mirror tail skip A/B --topic metrics -c mirror.yaml
       mirror tail skip A/B --until 2026-01-31T08:00:00Z -c mirror.yaml --dry-run
     """
-    filters = _choice(topic, partition, key, since, until)
+    order = Order(way=Way.SKIP, choice=records.choice())
     with _opened(config, flow) as made:
-        _settle(made, Order(way=Way.SKIP, choice=filters), dry_run, yes, output)
+        _settle(made, order, change)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -292,9 +294,7 @@ def _interrupted(made: _Opened) -> list[str]:
 def _settle(
     made: _Opened,
     order: Order,
-    dry_run: bool,
-    yes: bool,
-    output: Form,
+    change: Change,
     *,
     file: TailFile | None = None,
 ) -> None:
@@ -318,8 +318,7 @@ def _settle(
     count = sum(planned.values())
     question = f"{order.way.capitalize()} {some(count, 'record')} of {flow.name}?"
     unmoved = any(each.unmoved for each in tail.partitions)
-    wanted = agreed(question, yes=yes) if count and not dry_run else unmoved
-    if wanted and not dry_run:
+    if change.agreed(question) if count else unmoved and not change.dry_run:
         made.changes = True
         settling = TailSettling(
             flow=flow,
@@ -338,14 +337,16 @@ def _settle(
         tail = survey(flow, made.source, made.target, seen=tail)
     shown = [
         {"topic": topic, "partition": number, "records": records}
-        for (topic, number), records in sorted((planned if dry_run else done).items())
+        for (topic, number), records in sorted(
+            (planned if change.dry_run else done).items()
+        )
     ]
-    if output is Form.JSON:
+    if change.output is Form.JSON:
         document(
             {
                 "flow": flow.name,
                 "way": order.way.value,
-                "dry_run": dry_run,
+                "dry_run": change.dry_run,
                 "partitions": shown,
                 "left": tail.records,
                 "settled": tail.settled,
@@ -355,24 +356,8 @@ def _settle(
         table(("TOPIC", "PARTITION", "RECORDS"), shown)
     if not count:
         complain(f"{flow.name}: nothing that matches is left to settle")
-    if not dry_run:
+    if not change.dry_run:
         complain(tail.left(flow) or f"nothing is left to settle of {flow.name}")
-
-
-def _choice(
-    topic: str,
-    partition: int | None,
-    key: str | None,
-    since: str | None,
-    until: str | None,
-) -> Choice:
-    return Choice(
-        topic=topic,
-        partition=partition,
-        key=None if key is None else key.encode(),
-        since_ms=_time(since, "--since"),
-        until_ms=_time(until, "--until"),
-    )
 
 
 def _time(text: str | None, option: str) -> int | None:

@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from mirror.cli.options import (
+    Change,
     ConfigFile,
-    DryRun,
     Flows,
-    Yes,
-    agreed,
     chosen_flows,
     family,
     noted,
 )
 from mirror.cli.output import Form, Output, complain, document, end, table
+from mirror.cli.spread import spread
 from mirror.clusters.reach import Reach
 from mirror.config import scopes
 from mirror.status.states import AclState
@@ -108,13 +107,12 @@ def list_topics(
 
 
 @app.command("configs")
+@spread
 def correct_configs(
     config: ConfigFile,
     *,
     flow: Flows = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Correct configs of copies, once.
 
@@ -135,7 +133,7 @@ def correct_configs(
         for topic in result.topics
         for each in topic.configs
     ]
-    if output is Form.JSON:
+    if change.output is Form.JSON:
         told = [
             {"flow": name, "target_topic": copy, **asdict(each)}
             for name, copy, each in changes
@@ -149,11 +147,11 @@ def correct_configs(
                 for n, copy, c in changes
             ),
         )
-    if changes and not dry_run and agreed("Change these configs?", yes=yes):
+    if changes and change.agreed("Change these configs?"):
 
         def correct(flow: FlowConfig, reach: Reach, merging: Merging) -> None:
             done = _configs_of(configs.sync)(flow, reach, merging)
-            complain(*(f"changed {change}" for change in done.corrected))
+            complain(*(f"changed {each}" for each in done.corrected))
             failures.extend(f"flow {flow.name}: {text}" for text in done.problems)
 
         _each(chosen, flows, failures, correct, notes=False)
@@ -161,13 +159,12 @@ def correct_configs(
 
 
 @app.command("acls", short_help="Give copies the ACLs of their topics, once.")
+@spread
 def sync_acls(
     config: ConfigFile,
     *,
     flow: Flows = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Give copies the ACLs of their topics, and remove revoked ones, once.
 
@@ -190,13 +187,13 @@ def sync_acls(
         elif result.reason:
             complain(f"flow {name}: {result.reason}")
     rows = [row for name, result in found.items() for row in _acl_rows(name, result)]
-    if output is Form.JSON:
+    if change.output is Form.JSON:
         told = [_acl_document(name, result) for name, result in found.items()]
         document({"flows": told, "failures": failures})
     elif rows:
         table(ACL_COLUMNS, rows)
     to_do = [f for f in flows if f.name in found and _has_changes(found[f.name])]
-    if to_do and not dry_run and agreed("Make these changes?", yes=yes):
+    if to_do and change.agreed("Make these changes?"):
         sync = partial(_acls_of, acls.sync, chosen)
         done = _each(chosen, to_do, failures, sync, notes=False)
         for name, result in done.items():
