@@ -24,11 +24,9 @@ import typer
 from mirror import patience
 from mirror.cli import interrupts
 from mirror.cli.options import (
+    Change,
     ConfigFile,
-    DryRun,
     FlowName,
-    Yes,
-    agreed,
     confirmed,
     flow_of,
     pair_of,
@@ -37,13 +35,13 @@ from mirror.cli.options import (
 from mirror.cli.output import (
     NOTHING,
     Form,
-    Output,
     blank_line,
     complain,
     duration,
     json_line,
     table,
 )
+from mirror.cli.spread import spread
 from mirror.clusters.at_once import begun
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import scoped_flow
@@ -83,6 +81,7 @@ Abort = Annotated[
 ]
 
 
+@spread
 def switch(
     flow: FlowName,
     *,
@@ -101,9 +100,7 @@ def switch(
         typer.Option("--force", help="With --abort: B is lost for good, A is active."),
     ] = False,
     step_timeout: StepTimeout = 60.0,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Make B the active cluster of the pair A<->B, with A still there.
 
@@ -126,14 +123,14 @@ def switch(
       mirror switch A/B -c mirror.yaml --abort
       mirror switch A/B/orders -c mirror.yaml
     """
-    asked = _Asked(
-        kind=Kind.SWITCH, flow=flow, config=config, abort=abort, dry_run=dry_run,
-        yes=yes, output=output, step_timeout=step_timeout, force=force,
-        abort_transactions=abort_transactions,
-    )  # fmt: skip
-    _run(asked)
+    _run(_Asked(
+        kind=Kind.SWITCH, flow=flow, config=config, abort=abort, force=force,
+        abort_transactions=abort_transactions, step_timeout=step_timeout,
+        change=change,
+    ))  # fmt: skip
 
 
+@spread
 def failover(
     flow: FlowName,
     *,
@@ -156,9 +153,7 @@ def failover(
         ),
     ] = False,
     step_timeout: StepTimeout = 60.0,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Make B the active cluster of the pair A<->B, because A is gone.
 
@@ -178,14 +173,13 @@ def failover(
       mirror failover 'A->B' -c mirror.yaml --dry-run
       mirror failover A/B -c mirror.yaml --yes -o json
     """
-    asked = _Asked(
-        kind=Kind.FAILOVER, flow=flow, config=config, abort=abort, dry_run=dry_run,
-        yes=yes, output=output, step_timeout=step_timeout, force=force,
-        role_only=role_only,
-    )  # fmt: skip
-    _run(asked)
+    _run(_Asked(
+        kind=Kind.FAILOVER, flow=flow, config=config, abort=abort, force=force,
+        role_only=role_only, step_timeout=step_timeout, change=change,
+    ))  # fmt: skip
 
 
+@spread
 def failback(
     flow: FlowName,
     *,
@@ -199,9 +193,7 @@ def failback(
         ),
     ] = False,
     step_timeout: StepTimeout = 60.0,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Go home to A after a failover from A to B: write the flow as B/A.
 
@@ -223,12 +215,10 @@ def failback(
       mirror failback B/A -c mirror.yaml
       mirror failback B/A -c mirror.yaml --restore
     """
-    asked = _Asked(
-        kind=Kind.SWITCH, flow=flow, config=config, abort=abort, dry_run=dry_run,
-        yes=yes, output=output, step_timeout=step_timeout, failback=True,
-        restore=restore,
-    )  # fmt: skip
-    _run(asked)
+    _run(_Asked(
+        kind=Kind.SWITCH, flow=flow, config=config, abort=abort, failback=True,
+        restore=restore, step_timeout=step_timeout, change=change,
+    ))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,10 +229,8 @@ class _Asked:
     flow: str
     config: Path
     abort: bool
-    dry_run: bool
-    yes: bool
-    output: Form
     step_timeout: float
+    change: Change
     force: bool = False
     role_only: bool = False
     abort_transactions: bool = False
@@ -274,7 +262,7 @@ def _run(asked: _Asked) -> None:
 def _require_together(asked: _Asked) -> None:
     if asked.force and asked.kind is Kind.SWITCH and not asked.abort:
         raise typer.BadParameter("a switch has it with --abort", param_hint="--force")
-    if asked.role_only and (asked.abort or asked.dry_run or asked.force):
+    if asked.role_only and (asked.abort or asked.change.dry_run or asked.force):
         raise typer.BadParameter(
             "it goes without --abort, --dry-run and --force", param_hint="--role-only"
         )
@@ -300,7 +288,7 @@ class _Work:
     """What it may have changed before it begins a run."""
 
     def __post_init__(self) -> None:
-        self.lines = StepLines(self.asked.output)
+        self.lines = StepLines(self.asked.change.output)
 
     def do(self) -> None:
         """
@@ -446,11 +434,8 @@ class _Work:
     def _stage(self, config: MirrorConfig) -> Stage:
         from mirror.recovery.stage import Stage, both_flows
 
-        asked, lines, ends = (
-            self.asked,
-            self.lines,
-            (self.flow.source, self.flow.target),
-        )
+        asked, lines = self.asked, self.lines
+        ends = (self.flow.source, self.flow.target)
         flow, reverse = both_flows(config, self.pair, *ends)
         source, target = map(self.clusters.get, ends)
         return Stage(
@@ -468,7 +453,7 @@ class _Work:
             deadline=time.monotonic() + asked.step_timeout,
             unasked=asked.spares_source,
             abort_transactions=asked.abort_transactions,
-            agree=lambda question: asked.yes or confirmed(question),
+            agree=lambda question: asked.change.yes or confirmed(question),
         )
 
     def _copying(self) -> MirrorConfig:
@@ -499,7 +484,7 @@ class _Work:
         kind = self.asked.kind.lower()
         which = "its" if self.pair.scope else "all"
         question = f"{what} the {kind} {self.asked.flow}, of {which} topics and groups?"
-        agreed(question, yes=self.asked.yes)
+        self.asked.change.agreed(question)
 
     # ---- what it does ----
 
@@ -512,10 +497,10 @@ class _Work:
         if known.run is not None:
             answers = lost or stage.target_or_none is not None
             procedure.require_undoable(known.run, known.role, answers=answers)
-        if asked.dry_run:
+        if asked.change.dry_run:
             runs = reversed(roles.to_undo(known.entries, self.pair))
             names = dict.fromkeys(step for run in runs for step in run.left)
-            show_undo([*names], asked.output)
+            show_undo([*names], asked.change.output)
             return
         operator = self._operate(stage)
         self._agree("Undo")
@@ -538,7 +523,7 @@ class _Work:
                 f"active cluster. To make {active} active, leave out --role-only"
             )
         question = f"Note that {active} is the active cluster of {name}?"
-        agreed(question, yes=self.asked.yes)
+        self.asked.change.agreed(question)
         operator.declare()
         complain(f"{active} is the active cluster of {name} now")
         self._settle(operator)
@@ -546,12 +531,8 @@ class _Work:
     def _forward(self, known: Known, stage: Stage) -> None:
         asked = self.asked
         _require_selection(stage)
-        home: Home | None = None
-        if asked.failback:
-            home = Home(
-                stage, asked.output, seconds=asked.step_timeout, restores=asked.restore
-            )
-        if asked.dry_run:
+        home = Home(stage, asked) if asked.failback else None
+        if asked.change.dry_run:
             self._plan(known, stage, home)
             return
         operator = self._operate(stage)
@@ -565,7 +546,7 @@ class _Work:
             self._carry_out(operator, home)
         if not operator.due:
             complain(f"{stage.flow.target} is the active cluster now: nothing to do")
-        elif asked.output is Form.TABLE:
+        elif asked.change.output is Form.TABLE:
             show_end(operator, self.lines)
 
     def _plan(self, known: Known, stage: Stage, home: Home | None) -> None:
@@ -573,7 +554,7 @@ class _Work:
             complain(f"{run.text}: without --dry-run it goes on from there")
         planned = stage if home is None else home.plan()
         if planned is not None:
-            show_plan(planned, self.asked.output)
+            show_plan(planned, self.asked.change.output)
 
     def _carry_out(self, operator: Operator, home: Home | None) -> None:
         if home is not None:
@@ -587,12 +568,14 @@ class _Work:
         from mirror.pairs import roles
 
         asked = self.asked
-        changes = asked.kind is Kind.SWITCH and not (asked.abort or asked.dry_run)
+        changes = asked.kind is Kind.SWITCH and not (
+            asked.abort or asked.change.dry_run
+        )
         acl = self.pair.fence == "acl"
         pending = roles.owed(known.entries) if acl else None
-        if changes and (pending or asked.yes):
+        if changes and (pending or asked.change.yes):
             if pending:
-                agreed(f"Fence producers on {pending.source} now?", yes=asked.yes)
+                asked.change.agreed(f"Fence producers on {pending.source} now?")
             self._settle(self._operate(self._stage(self.config)))
 
     def _settle(self, operator: Operator) -> None:
@@ -662,11 +645,7 @@ class Home:
     """The look at the cluster that is back, and what the switch needs."""
 
     stage: Stage
-    form: Form
-    seconds: float
-    """How long a look may wait for a cluster that is silent."""
-    restores: bool = False
-    """Whether to fill topics that were re-created."""
+    asked: _Asked
 
     def plan(self) -> Stage | None:
         """Show what would be done first; returns what the switch would begin with, None
@@ -695,7 +674,7 @@ class Home:
 
         found = self._found()
         self._show(found)
-        failback.require_ready(self.stage, found, restores=self.restores)
+        failback.require_ready(self.stage, found, restores=self.asked.restore)
         return found
 
     def prepare(self) -> None:
@@ -705,22 +684,22 @@ class Home:
         from mirror.recovery import failback
 
         found = self._found()
-        if self.restores and found.restorable:
+        if self.asked.restore and found.restorable:
             failback.require_ready(self.stage, found, restores=True)
             failback.restore(self.stage, found.restorable, show=complain)
             found = self._found()
         failback.require_ready(self.stage, found)
-        with patience.until(time.monotonic() + self.seconds):
+        with patience.until(time.monotonic() + self.asked.step_timeout):
             complain(*failback.grow(self.stage, found))
 
     def _found(self) -> Returned:
         from mirror.recovery import failback
 
-        with patience.until(time.monotonic() + self.seconds):
+        with patience.until(time.monotonic() + self.asked.step_timeout):
             return failback.look(self.stage)
 
     def _show(self, found: Returned) -> None:
-        if self.form is Form.JSON:
+        if self.asked.change.output is Form.JSON:
             told = {"rebuilt": found.rebuilt, "text": found.text}
             json_line({"step": "survey", **asdict(found), **told})
             return
