@@ -241,10 +241,7 @@ def _remarks(
 
 
 def _show(columns: Sequence[str], flows: Iterable[dict[str, Any]]) -> None:
-    table(
-        columns,
-        ({**flow, **each} for flow in flows for each in flow["partitions"]),
-    )
+    table(columns, ({**flow, **each} for flow in flows for each in flow["partitions"]))
 
 
 def _document(adoption: Adoption) -> dict[str, Any]:

@@ -47,8 +47,7 @@ def show(
     config: ConfigFile,
     *,
     origin: Annotated[
-        bool,
-        typer.Option("--origin", help="Also show where each value comes from."),
+        bool, typer.Option("--origin", help="Also show where each value comes from.")
     ] = False,
     output: Output = Form.TABLE,
 ) -> None:

@@ -444,12 +444,7 @@ def _ask(
 
 
 def _joint(
-    flow: FlowConfig,
-    reach: Reach,
-    writers: Merging,
-    known: OffsetMap,
-    *,
-    reverse: bool,
+    flow: FlowConfig, reach: Reach, writers: Merging, known: OffsetMap, *, reverse: bool
 ) -> JointMap | None:
     """Both maps of the topics that another flow copies back. They need both clusters,
     so a flow without such topics does not ask for the other one.

@@ -286,10 +286,7 @@ def family(text: str) -> typer.Typer:
 Flows = Annotated[
     list[str] | None,
     typer.Option(
-        "--flow",
-        "-f",
-        metavar="A->B",
-        help="Only this flow, A->B or A/B. Repeatable.",
+        "--flow", "-f", metavar="A->B", help="Only this flow, A->B or A/B. Repeatable."
     ),
 ]
 

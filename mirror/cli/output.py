@@ -58,8 +58,7 @@ class Form(StrEnum):
 
 
 Output = Annotated[
-    Form,
-    typer.Option("--output", "-o", help="A table, or JSON for programs."),
+    Form, typer.Option("--output", "-o", help="A table, or JSON for programs.")
 ]
 
 

@@ -32,6 +32,7 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -293,26 +294,27 @@ def proof_of(
     """Prove one flow, with a progress bar; `after`: only what came since this proof."""
     from mirror.proofs import verification
 
+    columns = DownloadColumn(), TransferSpeedColumn()
+    with progress(f"verify {flow.name}", *columns, total=None) as show:
+        return verification.prove(config, flow, runner, scope, show=show, after=after)
+
+
+@contextlib.contextmanager
+def progress(
+    text: str, *columns: ProgressColumn, total: int | None
+) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, which gets how much is done, and of how much; `total` until
+    then.
+    """
     console = Console(stderr=True)
     with Progress(
-        TextColumn(f"verify {flow.name}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
+        *(TextColumn(text), BarColumn(), *columns, TimeRemainingColumn()),
         console=console,
         transient=True,
         disable=not console.is_terminal,
-    ) as progress:
-        task = progress.add_task("", total=None)
-        return verification.prove(
-            config,
-            flow,
-            runner,
-            scope,
-            show=lambda done, of: progress.update(task, completed=done, total=of),
-            after=after,
-        )
+    ) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
 def _since(text: str) -> int | None:

@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn
 import typer
 
 from mirror.cli.options import (
@@ -29,7 +29,7 @@ from mirror.cli.options import (
     require_selected,
 )
 from mirror.cli.output import Form, complain, document, end, moment, table
-from mirror.cli.proof import found_where, proof_of, proof_runner
+from mirror.cli.proof import found_where, progress, proof_of, proof_runner
 from mirror.cli.spread import spread
 from mirror.clusters.admin import topic_admin
 from mirror.pairs.control import RebuildStep
@@ -40,7 +40,7 @@ from mirror.proofs.repair_rebuilding import rebuilding
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.pairs.control import KeptGroup, Rebuild
@@ -214,7 +214,10 @@ def rebuild(
                 note = None
         left = {}
         if note is not None:
-            with _shown(work.copy) as show:
+            if not Console(stderr=True).is_terminal:
+                complain(f"{work.copy}: waiting until the flow has copied it again")
+            counts = TextColumn("{task.completed:,}/{task.total:,} offsets")
+            with progress(f"copying {work.copy}", counts, total=0) as show:
                 left = work.finish(note, show=show)
     done = note is not None and not left
     if change.output is Form.JSON:
@@ -282,25 +285,6 @@ def _begin(
             return proof_of(config, flow, runner, scope, after=after)
 
         return work.begin(prove, agree)
-
-
-@contextlib.contextmanager
-def _shown(copy: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        complain(f"{copy}: waiting until the flow has copied it again")
-    with Progress(
-        TextColumn(f"copying {copy}"),
-        BarColumn(),
-        TextColumn("{task.completed:,}/{task.total:,} offsets"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
-        task = progress.add_task("", total=0)
-        yield lambda done, of: progress.update(task, completed=done, total=of)
 
 
 def _show_lost(lost: Sequence[Irreplaceable]) -> None:

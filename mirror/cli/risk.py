@@ -349,7 +349,4 @@ def list_(
     if output is Form.JSON:
         document({"losses": [loss.document() for loss in found]})
         return
-    table(
-        COLUMNS,
-        ({**loss.document(), "time": moment(loss.at)} for loss in found),
-    )
+    table(COLUMNS, ({**loss.document(), "time": moment(loss.at)} for loss in found))

@@ -372,12 +372,7 @@ ClusterAlias = Annotated[
 
 @app.command("close")
 @spread
-def close_cluster(
-    cluster: ClusterAlias,
-    *,
-    config: ConfigFile,
-    change: Change,
-) -> None:
+def close_cluster(cluster: ClusterAlias, *, config: ConfigFile, change: Change) -> None:
     """Keep applications from registering in a cluster's registry.
 
     The subjects that flows copy from there become READONLY. Where a flow copies every
@@ -396,12 +391,7 @@ def close_cluster(
 
 @app.command("open")
 @spread
-def open_cluster(
-    cluster: ClusterAlias,
-    *,
-    config: ConfigFile,
-    change: Change,
-) -> None:
+def open_cluster(cluster: ClusterAlias, *, config: ConfigFile, change: Change) -> None:
     """Let applications register in a cluster's registry again.
 
     Gives every subject and context the mode that it had before a flow put it into

@@ -77,11 +77,7 @@ PARTITION_COLUMNS = (
 
 
 @spread
-def status(
-    *,
-    service: Service,
-    output: Output = Form.TABLE,
-) -> None:
+def status(*, service: Service, output: Output = Form.TABLE) -> None:
     """Show the flows and partitions of a running service.
 
     LAG counts source offsets that are not copied yet, REMAINING is the time to catch up
@@ -317,12 +313,7 @@ class PictureForm(StrEnum):
 _GOOD = frozenset({FlowState.RUNNING})
 _WIDEST = 40
 _CALM = frozenset(
-    {
-        FlowState.STANDBY,
-        FlowState.RESTING,
-        FlowState.STOPPED,
-        FlowState.STARTING,
-    }
+    {FlowState.STANDBY, FlowState.RESTING, FlowState.STOPPED, FlowState.STARTING}
 )
 
 

@@ -707,10 +707,7 @@ class Home:
         complain(found.text, f"its tail {tail}")
         if found.fence_owed:
             complain(f"fence of {found.alias} pending: producers may write there")
-        table(
-            COLUMNS,
-            [(t.topic, str(t.kind), t.here, t.there) for t in found.topics],
-        )
+        table(COLUMNS, [(t.topic, str(t.kind), t.here, t.there) for t in found.topics])
 
 
 # ---- what is printed: steps, plans, and what it cost ----

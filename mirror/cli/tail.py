@@ -147,11 +147,7 @@ def list_(
 @app.command("replay", short_help="Copy what a failover left uncopied.")
 @spread
 def replay(
-    flow: FlowName,
-    *,
-    config: ConfigFile,
-    records: Records,
-    change: Change,
+    flow: FlowName, *, config: ConfigFile, records: Records, change: Change
 ) -> None:
     """Copy records of the tail to B, behind what is there, each once.
 
@@ -219,11 +215,7 @@ def export(
 @app.command("skip", short_help="Leave it out, and note that.")
 @spread
 def skip(
-    flow: FlowName,
-    *,
-    config: ConfigFile,
-    records: Records,
-    change: Change,
+    flow: FlowName, *, config: ConfigFile, records: Records, change: Change
 ) -> None:
     """Leave records of the tail out for good, and write them to the loss ledger.
 
@@ -292,11 +284,7 @@ def _interrupted(made: _Opened) -> list[str]:
 
 
 def _settle(
-    made: _Opened,
-    order: Order,
-    change: Change,
-    *,
-    file: TailFile | None = None,
+    made: _Opened, order: Order, change: Change, *, file: TailFile | None = None
 ) -> None:
     from mirror.proofs.account import Scope
     from mirror.proofs.verification import terms_of

@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from mirror.cli.options import (
-    Change,
-    ConfigFile,
-    Flows,
-    chosen_flows,
-    family,
-    noted,
-)
+from mirror.cli.options import Change, ConfigFile, Flows, chosen_flows, family, noted
 from mirror.cli.output import Form, Output, complain, document, end, table
 from mirror.cli.spread import spread
 from mirror.clusters.reach import Reach
@@ -108,12 +101,7 @@ def list_topics(
 
 @app.command("configs")
 @spread
-def correct_configs(
-    config: ConfigFile,
-    *,
-    flow: Flows = None,
-    change: Change,
-) -> None:
+def correct_configs(config: ConfigFile, *, flow: Flows = None, change: Change) -> None:
     """Correct configs of copies, once.
 
     The service does this at intervals where sync_topic_configs is on; the command works
@@ -160,12 +148,7 @@ def correct_configs(
 
 @app.command("acls", short_help="Give copies the ACLs of their topics, once.")
 @spread
-def sync_acls(
-    config: ConfigFile,
-    *,
-    flow: Flows = None,
-    change: Change,
-) -> None:
+def sync_acls(config: ConfigFile, *, flow: Flows = None, change: Change) -> None:
     """Give copies the ACLs of their topics, and remove revoked ones, once.
 
     The service does this at intervals where sync_topic_acls is on. CHANGE is add,
