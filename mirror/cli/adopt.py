@@ -269,9 +269,6 @@ def _document(adoption: Adoption) -> dict[str, Any]:
 
 
 # ---- `mirror adopt --back`: let MirrorMaker 2 continue where mirror stopped ----
-#
-# It shows both sides' positions, asks for confirmation, checks that mirror is stopped
-# and lets `migration.back` write them.
 
 
 _BACK_COLUMNS = ("FLOW", "TOPIC", "PARTITION", "POSITION", "MM2-POSITION")
@@ -328,8 +325,6 @@ def _back_document(handed: Back) -> dict[str, Any]:
 
 
 # ---- the clusters that `mirror adopt` works on ----
-#
-# For both directions. Main type: `Taken`, one flow with its connections.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

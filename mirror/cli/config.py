@@ -129,10 +129,6 @@ def _shown(value: Any) -> str:
 
 
 # ---- `mirror config acls`: the ACLs that a configuration takes ----
-#
-# Without asking a cluster. It prints the rights that `permissions` finds, as a table,
-# as JSON, or as commands that grant them. The principals come from the configuration,
-# or from --principal.
 
 
 ACL_COLUMNS = (

@@ -322,10 +322,7 @@ def _group_document(group: SurveyedGroup) -> dict[str, Any]:
     }
 
 
-# ---- `translate`: offsets between the sides of a flow ----
-#
-# It reads the offset map on the target and works without a service; it needs the
-# source only for a group's offsets there. It changes nothing on any cluster.
+# ---- `mirror group translate`: offsets between the sides of a flow ----
 
 
 COLUMNS = (

@@ -1,8 +1,8 @@
 """`mirror repair`: append records that copies do not have, or copy all again.
 
 `append` proves the copies, shows what can be done about each finding, asks, and lets
-`repairs.appending` write. It needs both clusters but no running service; one that is
-running is fenced for a moment, and goes on by itself.
+`proofs.repair_appending` write. It needs both clusters but no running service; one that
+is running is fenced for a moment, and goes on by itself.
 """
 
 from __future__ import annotations
@@ -153,10 +153,6 @@ def _fields(advice: Advice) -> dict[str, object]:
 
 
 # ---- `rebuild`: delete a copy, and let the flow copy it again ----
-#
-# It proves that the source has all that the copy has, shows which groups go on where,
-# asks, and lets `repairs.rebuilding` do it. A service has to copy meanwhile, here or
-# elsewhere; the command waits for it.
 
 
 LOST_COLUMNS = ("PARTITION", "FIRST", "LAST", "COUNT", "WHY")

@@ -206,17 +206,13 @@ def tend_memory() -> None:
 
 
 # ---- what `mirror run --once` leaves behind for Prometheus ----
-#
-# By `--metrics-file` and `--push-gateway`.
-#
-# Main type: `RunEnd`, a context manager around the run. However the run ends, it
-# writes the metrics; that they cannot be written changes nothing about the exit code.
-# `gateway_address` checks the option.
 
 
 @dataclass(slots=True, kw_only=True)
 class RunEnd:
-    """Writes the metrics of one run when it ends."""
+    """Writes the metrics of one run when it ends, however that is. That they cannot be
+    written changes nothing about the exit code.
+    """
 
     file: Path | None
     gateway: str | None

@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from mirror.schemas.rules import SchemasResult, SubjectPlan
 
 # ---- `mirror schema sync`: copies what the target's registry is missing, once ----
-#
-# It shows what would be written, in order, and asks; the service does the same at
-# intervals. `schemas.sync` compares and writes.
 
 
 CHANGE_COLUMNS = ("FLOW", "CHANGE", "SUBJECT", "VERSION", "ID", "NOTE")
@@ -298,9 +295,6 @@ def _place(each: SchemaPlace) -> tuple[str, ...]:
 
 
 # ---- the flows that copy schemas, for the commands of `mirror schema` ----
-#
-# `copying` chooses them, `roles` and `order` tell which copy now, and `looked`
-# compares both sides of each, without changing anything.
 
 
 CLIENT = "mirror.schema"
@@ -357,10 +351,6 @@ def looked(
 
 
 # ---- `close` and `open`: the registries' side of a switch ----
-#
-# Both work on one cluster's registry, for the flows that copy schemas between it and
-# others. `schemas.modes` compares and changes; a switch does the same by
-# itself.
 
 
 COLUMNS = ("CLUSTER", "SUBJECT", "NOW", "THEN")

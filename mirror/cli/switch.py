@@ -923,8 +923,6 @@ def _standing_row(each: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 # ---- how Python spends its time in a command that producers wait for ----
-#
-# Main function: `quicken`, for a process that soon ends.
 
 
 _SWITCH_INTERVAL = 0.0005

@@ -285,10 +285,6 @@ def _keep(
 
 
 # ---- the mirror service as a separate process, as a user runs it ----
-#
-# Main type: `ServiceProcess`, a context: it starts `mirror run`, finds the status
-# address in the log, queries it, and ends the process. `kill_workers` kills on
-# purpose, but only the Python workers below this process.
 
 
 _PACKAGE_FOLDER = Path(__file__).parents[2]
@@ -545,9 +541,6 @@ def _read(cluster: PlaygroundCluster, *, most: int) -> tuple[Counter[bytes], flo
 
 
 # ---- what the demo shows: a live table on a terminal, plain lines elsewhere ----
-#
-# Main type: `Screen`. `say` prints a step of the demo, `show` the newest
-# status of the service.
 
 
 _COLUMNS = ("FLOW", "TOPIC", "PARTITION", "LAG", "RECORDS", "LATENCY")

@@ -101,9 +101,7 @@ _STATUS_NAMES = tuple(
 
 # ---- measurements of a flow besides its partitions ----
 #
-# Main types: `TopicTimes` with its two `HistogramStatus`, `TransactionStatus`,
-# `SparkStatus`; each is a part of the flow's status. `service/flow_status` adds
-# them up.
+# `service/flow_status` adds them up.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +160,7 @@ class SparkStatus:
 
 # ---- what a failover would lose, as values: a part of the status ----
 #
-# Main types: `PartitionRisk`, `TopicRisk`, and `RiskStatus` of a flow. -1 means not
-# known. `pairs.risk` computes them.
+# -1 means not known. `pairs.risk` computes them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,9 +226,7 @@ class RiskStatus:
     """Only those that are not completely copied, not known, or did not answer."""
 
 
-# ---- what a service has proven of a flow's copies ----
-#
-# Main type: `VerifyStatus`. `proofs.in_service` makes it.
+# ---- what a service has proven of a flow's copies: `proofs.in_service` ----
 
 
 OFF = "off"
@@ -300,9 +295,6 @@ class VerifyStatus:
 
 
 # ---- what a running service knows of its flows' schemas, as a part of the status ----
-#
-# Main types: `SchemaStatus`, of one flow, and `SubjectStatus`, of a subject that is
-# not as it should be.
 
 
 MOST_SUBJECTS = 200
@@ -361,9 +353,8 @@ class SchemaStatus:
 
 # ---- what the service's own processes use of what they may use ----
 #
-# Main types: `JvmStatus`, Spark's JVM beside the driver, and `ResourceStatus`, with
-# the memory of the whole container. `service/service` looks; slots report for
-# themselves (`SlotStatus`), since they may run on other machines.
+# `service/service` looks; slots report for themselves (`SlotStatus`), since they may
+# run on other machines.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,8 +392,8 @@ class ResourceStatus:
 
 # ---- the part `config` of `/status` ----
 #
-# Main type: `ConfigStatus`. Instances with the same `version` use the same
-# settings; the settings themselves are not shown.
+# Instances with the same `version` use the same settings; the settings themselves are
+# not shown.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -425,8 +416,8 @@ class ConfigStatus:
 
 # ---- the pairs of a service: which cluster is active, and the run that is open ----
 #
-# Main type: `PairStatus`. The role comes from both journals; each member also shows
-# what its own journal says, which is what `/active` answers with.
+# The role comes from both journals; each member also shows what its own journal says,
+# which is what `/active` answers with.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -553,8 +544,6 @@ class ErrorStatus:
 
 
 # ---- the part `clusters`: whether each one answers, as this instance sees it ----
-#
-# Main type: `ClusterStatus`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,13 +19,12 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mirror import __version__
-from mirror.observing.page import tones
-from mirror.observing.page.tones import tone
 from mirror.observing.routing import Response, as_json
+from mirror.offsets.translation import Exactness
 from mirror.status import wording
-from mirror.status.events import EventKind
+from mirror.status.events import EventKind, Level
 from mirror.status.history import POINTS
-from mirror.status.states import FlowState, PartitionState
+from mirror.status.states import AclState, FlowState, PartitionState, SchemaState
 from mirror.status.wording import differences
 
 if TYPE_CHECKING:
@@ -89,8 +88,8 @@ class Pages:
 
     def _overview(self, asked: Request) -> Response:
         status = self._store.read()
-        needs = [(f.name, found) for f in status.flows if (found := tones.needs(f))]
-        idle = [(f.name, [str(f.state)]) for f in status.flows if tones.is_idle(f)]
+        needs = [(f.name, found) for f in status.flows if (found := needs_of(f))]
+        idle = [(f.name, [str(f.state)]) for f in status.flows if is_idle(f)]
         problems = [
             (flow.name, text)
             for flow in status.flows
@@ -284,9 +283,9 @@ def _templates() -> Environment:
         auto_reload=False,
     )
     made.filters.update(
-        tone=tones.tone,
-        sign=tones.sign,
-        is_late=tones.is_late,
+        tone=tone,
+        sign=sign,
+        is_late=is_late,
         count=wording.count,
         some=wording.some,
         duration=wording.duration,
@@ -398,9 +397,8 @@ def _points(piece: Sequence[tuple[int, int] | None]) -> str:
 
 # ---- the clusters and the flows between them as a drawing: places, curves, labels ----
 #
-# Main type: `Picture`, made by `draw` from edges; pure. Clusters are in columns,
-# sources to the left; a flow in the reverse direction curves the other way. The
-# page's template writes it as SVG; `status.topology` draws the same in text.
+# Clusters are in columns, sources to the left; a flow in the reverse direction curves
+# the other way. The page's template writes it as SVG; `mirror topology` draws the same.
 
 
 NODE_WIDTH = 112
@@ -630,9 +628,6 @@ def _short(name: str) -> str:
 
 
 # ---- the page's lists: topics, partitions and groups, worst first ----
-#
-# Main types: `TopicRow`, and `RowPage`, one page of a long list; pure. Templates
-# render the rows.
 
 
 Row = TypeVar("Row")
@@ -783,3 +778,74 @@ def group_rows(flows: Sequence[FlowStatus]) -> list[tuple[str, GroupStatus]]:
         found,
         key=lambda pair: (not pair[1].reason, tone(pair[1].exactness) != "bad"),
     )
+
+
+# ---- how states look: a tone for the colour, and a sign ----
+#
+# Colour is never the only cue: a state is always written out, next to its sign.
+
+
+_CALM = ("calm", "•")
+_LOOKS: dict[str, tuple[str, str]] = {
+    FlowState.RUNNING: ("good", "✓"),
+    FlowState.STARTING: ("warn", "…"),
+    FlowState.RETRYING: ("bad", "↻"),
+    FlowState.FAILED: ("bad", "✕"),
+    FlowState.STANDBY: ("calm", "○"),
+    FlowState.RESTING: ("calm", "○"),
+    FlowState.STOPPED: ("calm", "■"),
+    PartitionState.CATCHING_UP: ("warn", "▲"),
+    PartitionState.FAULTED: ("bad", "✕"),
+    PartitionState.PAUSED: ("calm", "‖"),
+    AclState.SYNCED: ("good", "•"),
+    SchemaState.PENDING: ("warn", "…"),
+    SchemaState.CONFLICT: ("bad", "✕"),
+    SchemaState.UNSUPPORTED: ("bad", "✕"),
+    SchemaState.REFUSED: ("bad", "↻"),
+    Exactness.EXACT: ("good", "✓"),
+    Exactness.TIP: ("good", "✓"),
+    Exactness.BEHIND: ("warn", "▲"),
+    Exactness.BEFORE: ("bad", "✕"),
+    Exactness.UNKNOWN: ("bad", "?"),
+    Level.INFO: ("calm", "•"),
+    Level.WARNING: ("warn", "▲"),
+    Level.ERROR: ("bad", "✕"),
+    "good": ("good", "✓"),
+    "warn": ("warn", "…"),
+    "bad": ("bad", "✕"),
+}
+
+
+def tone(state: str) -> str:
+    """good, warn, bad, or calm for what is neither."""
+    return _LOOKS.get(state, _CALM)[0]
+
+
+def sign(state: str) -> str:
+    return _LOOKS.get(state, _CALM)[1]
+
+
+def needs_of(flow: FlowStatus) -> list[str]:
+    """Why a flow needs attention, in words; nothing if it is healthy."""
+    found = []
+    if tone(flow.state) == "bad":
+        found.append(f"{flow.state}: {flow.reason}" if flow.reason else flow.state)
+    if flow.faulted:
+        found.append(
+            f"{wording.some(flow.faulted, 'partition')} {PartitionState.FAULTED}"
+        )
+    if is_late(flow):
+        found.append("behind its SLA")
+    if flow.problems:
+        found.append(wording.some(len(flow.problems), "problem"))
+    found.extend(f"job {job.name} fails" for job in flow.jobs if job.error)
+    return found
+
+
+def is_idle(flow: FlowStatus) -> bool:
+    """Whether it is not running for a good reason: it is starting, or has ended."""
+    return flow.state in {FlowState.STARTING, FlowState.STOPPED} and not needs_of(flow)
+
+
+def is_late(flow: FlowStatus) -> bool:
+    return flow.lag_seconds > flow.sla_seconds
