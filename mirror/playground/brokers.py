@@ -211,8 +211,14 @@ def _variable(setting: str) -> str:
 _Addresses = dict[int, str]
 
 
-def cluster_of_processes(plan: ClusterPlan) -> PlaygroundCluster:
-    """Set up a cluster; for secured ones this also writes the certificates."""
+def cluster_of_processes(
+    plan: ClusterPlan, *, class_data: Sequence[str] | None = None
+) -> PlaygroundCluster:
+    """Set up a cluster; for secured ones this also writes the certificates.
+
+    `class_data`: Java options in place of `class_data_options`.
+    """
+    jvm = class_data_options() if class_data is None else class_data
     folder = plan.folder.resolve()
     addresses = _addresses(plan.nodes)
     plain, control = addresses["PLAINTEXT"], addresses["CONTROLLER"]
@@ -239,7 +245,7 @@ def cluster_of_processes(plan: ClusterPlan) -> PlaygroundCluster:
                     node=number, voters=control, listeners=listeners, extra=extra
                 ),
                 scram_users=PASSWORDS if security else {},
-                jvm=(*class_data_options(), *plan.jvm),
+                jvm=(*jvm, *plan.jvm),
             )
         )
 
@@ -331,22 +337,9 @@ def _try_to_make(archive: Path) -> None:
 
 
 def _run_throwaway_broker(folder: Path, archive: Path) -> None:
-    plain, control = (f"{LOOPBACK}:{port}" for port in free_ports(2))
-    node = JarNode(
-        NodePlan(
-            number=1,
-            folder=folder,
-            cluster_id=random_uuid(),
-            plain_address=plain,
-            settings=broker_settings(
-                node=1,
-                voters={1: control},
-                listeners=plain_listeners(plain=plain, control=control),
-                extra={},
-            ),
-            jvm=(f"-XX:ArchiveClassesAtExit={archive}",),
-        )
-    )
+    options = (f"-XX:ArchiveClassesAtExit={archive}",)
+    plan = ClusterPlan(name="class-data", folder=folder, jvm=options)
+    [node] = cluster_of_processes(plan, class_data=()).node_by_number.values()
     try:
         node.spawn()
         node.wait(brokers=1, seconds=_START_SECONDS)

@@ -31,8 +31,8 @@ class History:
         self._store = store
         self._seconds = seconds
         self._lock = threading.Lock()
-        self._lags: dict[tuple[str, str], deque[float]] = {}
-        self._rates: dict[str, deque[float]] = {}
+        self._series: dict[tuple[str, ...], deque[float]] = {}
+        """Lags by flow and topic, and rates by flow."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._attend, name="mirror-history", daemon=True
@@ -47,30 +47,28 @@ class History:
 
     def take(self, status: ServiceStatus) -> None:
         """Add one point, and drop series of what is no longer mirrored."""
-        lags = {
-            (flow.name, topic): lag
-            for flow in status.flows
-            for topic, lag in topic_lags(flow.partitions).items()
-        }
-        rates = {flow.name: flow.bytes_per_second for flow in status.flows}
+        now: dict[tuple[str, ...], float] = {}
+        for flow in status.flows:
+            now[flow.name,] = flow.bytes_per_second
+            for topic, lag in topic_lags(flow.partitions).items():
+                now[flow.name, topic] = lag
         with self._lock:
-            self._lags = {
-                key: _longer(self._lags.get(key), lag) for key, lag in lags.items()
-            }
-            self._rates = {
-                name: _longer(self._rates.get(name), rate)
-                for name, rate in rates.items()
+            self._series = {
+                key: deque((*self._series.get(key, ()), value), maxlen=POINTS)
+                for key, value in now.items()
             }
 
     def lags(self, flow: str, topic: str) -> Series:
         """Lag in seconds of the partition furthest behind."""
-        with self._lock:
-            return tuple(self._lags.get((flow, topic), ()))
+        return self._read(flow, topic)
 
     def rates(self, flow: str) -> Series:
         """Bytes per second."""
+        return self._read(flow)
+
+    def _read(self, *key: str) -> Series:
         with self._lock:
-            return tuple(self._rates.get(flow, ()))
+            return tuple(self._series.get(key, ()))
 
     def _attend(self) -> None:
         while not self._stopping.wait(self._seconds):
@@ -83,10 +81,3 @@ def topic_lags(partitions: Iterable[PartitionStatus]) -> dict[str, float]:
     for each in partitions:
         found[each.topic] = max(found.get(each.topic, -1.0), each.lag_seconds)
     return found
-
-
-def _longer(series: deque[float] | None, value: float) -> deque[float]:
-    if series is None:
-        series = deque(maxlen=POINTS)
-    series.append(value)
-    return series
