@@ -15,7 +15,7 @@ from importlib.util import find_spec
 import os
 from pathlib import Path
 import subprocess
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import stamina
 from stamina.instrumentation import set_on_retry_hooks
@@ -32,21 +32,12 @@ SLF4J_VERSION = "2.0.17"
 JarKind = Literal["broker", "mm2", "mirror-client", "tools"]
 
 
-class _Module(NamedTuple):
-    organisation: str
-    name: str
-    revision: str
-
-
 _MODULES: dict[JarKind, tuple[str, ...]] = {
     "broker": ("kafka_2.13",),
     "mm2": ("connect-mirror", "connect-runtime"),
     "mirror-client": ("connect-mirror-client", "kafka-clients"),
     "tools": ("kafka-tools",),
 }
-# A silent logging binding would hide why a broker did not start.
-_LOGGING = _Module("org.slf4j", "slf4j-simple", SLF4J_VERSION)
-
 _WITHOUT_POMS = """<ivysettings>
   <settings defaultResolver="public"/>
   <resolvers>
@@ -63,11 +54,13 @@ def kafka_jars(kind: JarKind, version: str = KAFKA_VERSION) -> str:
         PlaygroundError: the jars could not be fetched.
         JavaMissingError: there is no Java to run Ivy with.
     """
-    modules = [_Module("org.apache.kafka", name, version) for name in _MODULES[kind]]
+    modules = [
+        *(_dependency("org.apache.kafka", name, version) for name in _MODULES[kind]),
+        # A silent logging binding would hide why a broker did not start.
+        _dependency("org.slf4j", "slf4j-simple", SLF4J_VERSION),
+    ]
     folder = fetched(
-        f"kafka-{version}-{kind}",
-        "\n".join(_dependency(each) for each in (*modules, _LOGGING)),
-        types=("jar", "bundle"),
+        f"kafka-{version}-{kind}", "\n".join(modules), types=("jar", "bundle")
     )
     return os.pathsep.join(str(jar) for jar in sorted(folder.glob("*.jar")))
 
@@ -135,10 +128,10 @@ def _ivy_jar() -> Path:
     return next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
 
 
-def _dependency(module: _Module) -> str:
+def _dependency(organisation: str, name: str, revision: str) -> str:
     return (
-        f'    <dependency org="{module.organisation}" name="{module.name}"'
-        f' rev="{module.revision}" conf="default->default"/>'
+        f'    <dependency org="{organisation}" name="{name}" rev="{revision}"'
+        ' conf="default->default"/>'
     )
 
 
