@@ -45,22 +45,17 @@ class AdoptOptions:
     offsets_topic: Annotated[
         str | None,
         typer.Option(
-            "--offsets-topic",
             metavar="TOPIC",
             help="Kafka Connect's offsets topic on the target, if MirrorMaker 2 runs "
             "on a Connect cluster. Default: mm2-offsets.<source>.internal.",
         ),
     ] = None
     connector: Annotated[
-        str,
-        typer.Option(
-            "--connector", metavar="NAME", help="The source connector's name."
-        ),
+        str, typer.Option(metavar="NAME", help="The source connector's name.")
     ] = connect_offsets.CONNECTOR
     most_records: Annotated[
         int,
         typer.Option(
-            "--most-records",
             min=1,
             help="How many offsets to look back in each partition for the last record "
             "that MirrorMaker 2 copied.",

@@ -110,9 +110,7 @@ def convert(
 def schema(
     form: Annotated[
         SettingsFormat,
-        typer.Option(
-            "--form", help="JSON schema, an annotated YAML file, or a Markdown table."
-        ),
+        typer.Option(help="JSON schema, an annotated YAML file, or a Markdown table."),
     ] = SettingsFormat.JSON,
 ) -> None:
     """Print every setting there is, with its default and its meaning."""

@@ -60,7 +60,6 @@ def reset_(
     to: Annotated[
         str,
         typer.Option(
-            "--to",
             metavar="PLACE",
             help="earliest, latest, a time (2026-01-31T08:00:00Z, or @ and epoch "
             "milliseconds), or an offset.",

@@ -345,7 +345,7 @@ def translate(
         int | None, typer.Option("--partition", "-p", min=0, help="Of the topic.")
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="The next offset to read.")
+        int | None, typer.Option(min=0, help="The next offset to read.")
     ] = None,
     reverse: Annotated[
         bool,

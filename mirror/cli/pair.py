@@ -209,9 +209,7 @@ def drill(
     config: ConfigFile,
     records: Annotated[
         int,
-        typer.Option(
-            "--records", min=1, help="Compare this many records from each position on."
-        ),
+        typer.Option(min=1, help="Compare this many records from each position on."),
     ] = 100,
     output: Output = Form.TABLE,
 ) -> None:

@@ -120,7 +120,6 @@ def verify(
     since: Annotated[
         str,
         typer.Option(
-            "--since",
             metavar="PLACE",
             help="proof (where the last one ended), begin, or a time: "
             "2026-01-31T08:00:00Z, or @ and epoch milliseconds.",
@@ -129,9 +128,8 @@ def verify(
     by: Annotated[
         By,
         typer.Option(
-            "--by",
             help="map: the offset map says which record is which copy's. content: what "
-            "they say; for copies by other tools, also of a flow that never ran.",
+            "they say; for copies by other tools, also of a flow that never ran."
         ),
     ] = By.MAP,
     no_keys: Annotated[
@@ -143,7 +141,6 @@ def verify(
     report: Annotated[
         Path | None,
         typer.Option(
-            "--report",
             metavar="FILE.json",
             help="Write everything to this file, and as a page to FILE.html.",
         ),
@@ -151,31 +148,23 @@ def verify(
     sign_key: Annotated[
         Path | None,
         typer.Option(
-            "--sign-key",
-            metavar="FILE",
-            help="Sign the report with this private key (Ed25519, PEM).",
+            metavar="FILE", help="Sign the report with this private key (Ed25519, PEM)."
         ),
     ] = None,
     check: Annotated[
         Path | None,
         typer.Option(
-            "--check",
             metavar="FILE.json",
             help="Prove nothing; check the signature and the sums of this report.",
         ),
     ] = None,
     public_key: Annotated[
         Path | None,
-        typer.Option(
-            "--public-key",
-            metavar="FILE",
-            help="The key to check it with (Ed25519, PEM).",
-        ),
+        typer.Option(metavar="FILE", help="The key to check it with (Ed25519, PEM)."),
     ] = None,
     tasks: Annotated[
         int | None,
         typer.Option(
-            "--tasks",
             min=1,
             metavar="N",
             help="How many ranges to compare at once; by default as many as this host, "
@@ -588,7 +577,6 @@ def trace(
     key: Annotated[
         str | None,
         typer.Option(
-            "--key",
             metavar="TEXT",
             help="Find the record by its key, in UTF-8, instead of its offset: the "
             "first one with it at --time or after.",

@@ -318,8 +318,7 @@ def list_(
     *,
     config: ConfigFile,
     flow: Annotated[
-        str | None,
-        typer.Option("--flow", metavar="FLOW", help="Only this flow, as in A->B."),
+        str | None, typer.Option(metavar="FLOW", help="Only this flow, as in A->B.")
     ] = None,
     output: Output = Form.TABLE,
 ) -> None:

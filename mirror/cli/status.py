@@ -526,9 +526,7 @@ def events(
     ] = False,
     flow: Annotated[
         str | None,
-        typer.Option(
-            "--flow", metavar="FLOW", callback=_flow, help="Only events of this flow."
-        ),
+        typer.Option(metavar="FLOW", callback=_flow, help="Only events of this flow."),
     ] = None,
     kind: Annotated[
         str | None,

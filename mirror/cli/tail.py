@@ -81,18 +81,15 @@ class Records:
 
     topic: TopicPattern = ".*"
     partition: Annotated[
-        int | None, typer.Option("--partition", min=0, help="Only this partition.")
+        int | None, typer.Option(min=0, help="Only this partition.")
     ] = None
     key: Annotated[
         str | None,
-        typer.Option(
-            "--key", metavar="TEXT", help="Only records with this key, in UTF-8."
-        ),
+        typer.Option(metavar="TEXT", help="Only records with this key, in UTF-8."),
     ] = None
     since: Since = None
     until: Annotated[
-        str | None,
-        typer.Option("--until", metavar="TIME", help="Only records before this time."),
+        str | None, typer.Option(metavar="TIME", help="Only records before this time.")
     ] = None
 
     def choice(self) -> Choice:
@@ -174,16 +171,11 @@ def export(
     *,
     config: ConfigFile,
     to_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--to-file", metavar="FILE", help="Write JSON lines to this file."
-        ),
+        Path | None, typer.Option(metavar="FILE", help="Write JSON lines to this file.")
     ] = None,
     to_topic: Annotated[
         str | None,
-        typer.Option(
-            "--to-topic", metavar="TOPIC", help="Write to this topic, which B has."
-        ),
+        typer.Option(metavar="TOPIC", help="Write to this topic, which B has."),
     ] = None,
     records: Records,
     change: Change,
@@ -482,15 +474,12 @@ def conflicts(
     window: Annotated[
         str,
         typer.Option(
-            "--window",
             metavar="DURATION",
             help="The most time between both records, such as 500ms, 60s or 5m.",
         ),
     ] = "60s",
     since: Since = None,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, help="Show at most this many.")
-    ] = 1000,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 1000,
     away: Annotated[
         bool,
         typer.Option(
