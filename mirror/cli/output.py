@@ -144,8 +144,8 @@ def complain(*lines: str) -> None:
     sys.stderr.flush()
 
 
-def end(failures: Sequence[str], *, well: bool = True) -> None:
-    """End the command with what went wrong, if anything did."""
+def end(failures: Sequence[str] = (), *, well: bool = True) -> None:
+    """Tell what went wrong, and end the command with exit code 1 unless all is well."""
     complain(*failures)
     if failures or not well:
         raise typer.Exit(EXIT_FAILED)

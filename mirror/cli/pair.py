@@ -260,7 +260,7 @@ def drill(
     complain(*(f"not looked at: {each}" for each in done.unseen))
     if not_kept:
         complain(f"the journal does not keep this drill: {not_kept}")
-    end((), well=done.verdict is Level.READY)
+    end(well=done.verdict is Level.READY)
 
 
 def _require_direction(

@@ -229,7 +229,7 @@ def verify(
 
         for proven in found:
             verification.keep(chosen, chosen.flows[proven.flow], proven)
-    end((), well=not any(proven.findings for proven in found))
+    end(well=not any(proven.findings for proven in found))
 
 
 def _proven(
@@ -516,7 +516,7 @@ def compare(
                 f"{explained} differences are explained by the configuration; "
                 "--all shows them"
             )
-    end((), well=not any(each.expected is False for each in found))
+    end(well=not any(each.expected is False for each in found))
 
 
 def _of_schemas(
@@ -656,7 +656,7 @@ def trace(
             "note: whether a partition that is BEHIND is set aside is not known: "
             f"{service.failure}"
         )
-    end((), well=all(row.right for row in rows))
+    end(well=all(row.right for row in rows))
 
 
 class _AskedOnce:

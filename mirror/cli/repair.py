@@ -133,7 +133,7 @@ def append(
     if not proven.findings:
         complain(f"{repaired.name}: nothing to repair")
     left = any(each.remedy is not Remedy.APPEND for each in advice)
-    end((), well=not left and not (change.dry_run and advice))
+    end(well=not left and not (change.dry_run and advice))
 
 
 def _show(advice: tuple[Advice, ...]) -> None:
@@ -232,7 +232,7 @@ def rebuild(
         complain("run the same command again: it moves the groups that are left")
     elif done:
         complain(f"rebuilt {work.copy}, the copy of {topic}")
-    end((), well=not (left or told.get("irreplaceable")))
+    end(well=not (left or told.get("irreplaceable")))
 
 
 def _begin(

@@ -529,7 +529,7 @@ def conflicts(
         table(AWAY_COLUMNS if away else CONFLICTS_COLUMNS, map(_row, shown))
     if more:
         complain(f"there are more than {limit}: see --limit, --since and --topic")
-    end((), well=not shown)
+    end(well=not shown)
 
 
 def _found(

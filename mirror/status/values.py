@@ -67,7 +67,7 @@ class Counts:
         return Counts(*map(operator.add, self.each, other.each))
 
     @classmethod
-    def of(cls, *each: int) -> Counts:
+    def in_order(cls, *each: int) -> Counts:
         """In the order of declaration; zero where there are fewer, and what a later
         release counts besides is left out.
         """
