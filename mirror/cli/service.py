@@ -161,20 +161,16 @@ def _ask(way: _Way, path: str) -> dict[str, Any]:
             f"the token for {way.url} has a line break or another character that an "
             "HTTP header cannot carry: does its file have anything but the token?"
         )
+    headers = {name.encode(): text for name, text in UNPACKED.items()}
+    if way.authorization:
+        headers[b"Authorization"] = way.authorization
     try:
         # No redirects, so the token goes nowhere else. Proxies of the environment are
         # not meant for a service's own port.
         with httpx.stream(
             "GET",
             where,
-            headers=[
-                *((name.encode(), text.encode()) for name, text in UNPACKED.items()),
-                *(
-                    [(b"Authorization", way.authorization.encode("latin-1"))]
-                    if way.authorization
-                    else []
-                ),
-            ],
+            headers=[(name, text.encode("latin-1")) for name, text in headers.items()],
             verify=_tls(way),
             timeout=_TIMEOUT_SECONDS,
             trust_env=False,

@@ -39,7 +39,6 @@ from mirror.status.states import FlowState
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from tornado.http1connection import HTTP1Connection, HTTP1ServerConnection
     from tornado.httputil import HTTPServerRequest
@@ -242,12 +241,7 @@ class StatusServer:
         self.history.start()
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.history.close()
         self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join()

@@ -8,7 +8,7 @@ removes them; `PlaygroundCluster` handles them in between.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 import hashlib
 import logging
 import os
@@ -72,15 +72,10 @@ def docker_answers() -> bool:
     if not _someone_listens():
         return False
     try:
-        client = DockerClient.from_env(timeout=_PING_SECONDS)
-    except DockerException:
-        return False
-    try:
-        client.ping()
+        with closing(DockerClient.from_env(timeout=_PING_SECONDS)) as client:
+            client.ping()
     except (DockerException, OSError):
         return False
-    finally:
-        client.close()
     return True
 
 
@@ -139,9 +134,7 @@ class DockerNode:
 
     def __init__(self, port: int, settings: Mapping[str, str]) -> None:
         # Imported late: the other ways work without this library.
-        from testcontainers.core.container import (
-            DockerContainer,
-        )
+        from testcontainers.core.container import DockerContainer
 
         self._port = port
         self._started = False

@@ -17,9 +17,6 @@ from pathlib import Path
 import subprocess
 from typing import TYPE_CHECKING, Literal
 
-import stamina
-from stamina.instrumentation import set_on_retry_hooks
-
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
 
@@ -28,6 +25,8 @@ if TYPE_CHECKING:
 
 KAFKA_VERSION = "4.3.1"
 SLF4J_VERSION = "2.0.17"
+
+_ATTEMPTS = 3
 
 JarKind = Literal["broker", "mm2", "mirror-client", "tools"]
 
@@ -80,13 +79,11 @@ def fetched(
     if not complete.exists():
         with cache_lock("jars"):
             if not complete.exists():
-                set_on_retry_hooks(())  # they would print and count each attempt
                 _resolve(name, dependencies, types, folder, poms=poms)
                 complete.touch()
     return folder
 
 
-@stamina.retry(on=PlaygroundError, attempts=3, timeout=None)
 def _resolve(
     name: str, dependencies: str, types: Sequence[str], folder: Path, *, poms: bool
 ) -> None:
@@ -97,28 +94,22 @@ def _resolve(
         file = cache_folder() / "ivy-settings.xml"
         file.write_text(_WITHOUT_POMS)
         settings = str(file)
-    answer = subprocess.run(
-        [
-            *(require_java(), "-XX:TieredStopAtLevel=1"),
-            *("-cp", _ivy_jar(), "org.apache.ivy.Main", "-warn"),
-            *(("-settings", settings) if settings else ()),
-            *("-cache", cache_folder() / "ivy", "-ivy", description),
-            *("-confs", "default", "-types", *types, "-sync"),
-            *("-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    command = [
+        *(require_java(), "-XX:TieredStopAtLevel=1"),
+        *("-cp", _ivy_jar(), "org.apache.ivy.Main", "-warn"),
+        *(("-settings", settings) if settings else ()),
+        *("-cache", cache_folder() / "ivy", "-ivy", description),
+        *("-confs", "default", "-types", *types, "-sync"),
+        *("-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"),
+    ]
+    for _ in range(_ATTEMPTS):
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        if not answer.returncode and any(folder.glob("*")):
+            return
+    raise PlaygroundError(
+        f"{name} could not be fetched (MIRROR_IVY_SETTINGS names a repository other"
+        f" than Maven Central): {(answer.stdout + answer.stderr).strip()[-2000:]}"
     )
-    if answer.returncode or not any(folder.glob("*")):
-        raise PlaygroundError(
-            f"{name} could not be fetched (MIRROR_IVY_SETTINGS names a repository other"
-            f" than Maven Central): {_tail(answer)}"
-        )
-
-
-def _tail(answer: subprocess.CompletedProcess[str]) -> str:
-    return (answer.stdout + answer.stderr).strip()[-2000:]
 
 
 def _ivy_jar() -> Path:

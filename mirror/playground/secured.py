@@ -39,10 +39,7 @@ class Security:
 
     def __init__(self, folder: Path, *, certificate: CertificateKind) -> None:
         # Plain clusters, and so the demo, do without the cryptography package.
-        from mirror.playground.certificates import (
-            LOCAL_HOSTS,
-            CertificateAuthority,
-        )
+        from mirror.playground.certificates import LOCAL_HOSTS, CertificateAuthority
 
         folder.mkdir(parents=True, exist_ok=True)
         self._authority = folder / "ca.pem"
