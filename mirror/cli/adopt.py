@@ -7,26 +7,30 @@ no service may be running the flow.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirror.cli.options import Change, ConfigFile, Flows, TopicPattern, chosen_flows
+from mirror.cli.options import (
+    Change,
+    ConfigFile,
+    Flows,
+    TopicPattern,
+    chosen_flows,
+    copied_topics,
+)
 from mirror.cli.output import Form, complain, document, table
 from mirror.cli.spread import spread
-from mirror.clusters.cluster import Cluster
+from mirror.clusters.reach import Reach
 from mirror.errors import MirrorError
 from mirror.migration import activity, back, connect_offsets, plan
 from mirror.offsets import offset_syncs
-from mirror.pairs import selection
-from mirror.service.positions import matching
-from mirror.topics import topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.migration.back import Back
     from mirror.migration.plan import Adoption
@@ -123,8 +127,8 @@ def adopt(
     chosen, flows = chosen_flows(config, flow)
     if not flows:
         raise MirrorError("the configuration has no enabled flow")
-    with contextlib.ExitStack() as stack:
-        taken = [reach(stack, chosen, each, topic) for each in flows]
+    with Reach(chosen.clusters, client_id="mirror") as reach:
+        taken = [_taken(chosen, each, reach, topic) for each in flows]
         documents = (
             _give_back(taken, options, change)
             if give_back
@@ -336,22 +340,9 @@ class Taken:
     """All topics that the flow copies, selected by `--topic` or not."""
 
 
-def reach(
-    stack: contextlib.ExitStack, chosen: MirrorConfig, flow: FlowConfig, pattern: str
-) -> Taken:
-    source, target = (
-        stack.enter_context(
-            contextlib.closing(Cluster(chosen.clusters[alias]).connect())
-        )
-        for alias in (flow.source, flow.target)
-    )
-    complain(*selection.require(chosen, flow.name, None, (source, target)))
-    selected = topics.select(source, flow).topics
-    found = matching(selected, pattern)
-    if not found:
-        raise MirrorError(
-            f"flow {flow.name}: no topic that it copies matches {pattern}"
-        )
+def _taken(chosen: MirrorConfig, flow: FlowConfig, reach: Reach, pattern: str) -> Taken:
+    source, target = ends = reach(flow.source), reach(flow.target)
+    selected, found = copied_topics(chosen, flow, ends, pattern)
     return Taken(
         flow=flow,
         source=source,

@@ -11,7 +11,6 @@ source.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +21,7 @@ from mirror.cli.options import (
     ConfigFile,
     FlowName,
     TopicPattern,
+    copied_topics,
     family,
     flow_of,
     place_of,
@@ -29,12 +29,11 @@ from mirror.cli.options import (
 )
 from mirror.cli.output import Form, complain, document, moment, table
 from mirror.cli.spread import spread
-from mirror.clusters.cluster import Cluster
+from mirror.clusters.reach import Reach
 from mirror.errors import BrokerError, FencedError, MirrorError
-from mirror.pairs import control, selection
+from mirror.pairs import control
 from mirror.service import positions
 from mirror.status.wording import some
-from mirror.topics import topics
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,20 +83,9 @@ def reset_(
     place = place_of(to)
     chosen = read_config(config)
     steered = flow_of(chosen, flow)
-    with contextlib.ExitStack() as stack:
-        source, target = (
-            stack.enter_context(
-                contextlib.closing(Cluster(chosen.clusters[alias]).connect())
-            )
-            for alias in (steered.source, steered.target)
-        )
-        complain(*selection.require(chosen, steered.name, None, (source, target)))
-        selected = topics.select(source, steered).topics
-        found = positions.matching(selected, topic)
-        if not found:
-            raise MirrorError(
-                f"flow {steered.name}: no topic that it copies matches {topic}"
-            )
+    with Reach(chosen.clusters, client_id="mirror") as reach:
+        source, target = ends = reach(steered.source), reach(steered.target)
+        selected, found = copied_topics(chosen, steered, ends, topic)
         moves = positions.plan_reset(steered, source, target, found, place)
         if change.output is Form.TABLE:
             _show(moves)
@@ -204,8 +192,8 @@ def _change(
 ) -> None:
     chosen = read_config(config)
     flow = flow_of(chosen, name)
-    target = Cluster(chosen.clusters[flow.target])
-    with contextlib.closing(target.connect()):
+    with Reach(chosen.clusters, client_id="mirror") as reach:
+        target = reach(flow.target)
         held = control.PausesReader(target, flow).read()
         wanted = held.changed(topic, paused=paused, now=time.time())
         verb = "Pause" if paused else "Resume"

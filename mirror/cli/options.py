@@ -35,11 +35,13 @@ from mirror.status.wording import named
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from mirror.clusters.cluster import Cluster
     from mirror.clusters.reach import Reach
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.starting import StartPoint
     from mirror.topics.merging import Merging
+    from mirror.topics.topics import MirroredTopic
 
 T = TypeVar("T")
 
@@ -359,6 +361,27 @@ def require_selected(config: MirrorConfig, *flows: FlowConfig) -> None:
         for each in flows:
             ends = (reach(each.source), reach(each.target))
             complain(*selection.require(config, each.name, None, ends))
+
+
+def copied_topics(
+    config: MirrorConfig, flow: FlowConfig, ends: tuple[Cluster, Cluster], pattern: str
+) -> tuple[tuple[MirroredTopic, ...], list[MirroredTopic]]:
+    """All topics that a flow copies, and those of them that match.
+
+    Raises:
+        MirrorError: none does, or the configuration selects less than the service.
+    """
+    from mirror.pairs import selection
+    from mirror.service.positions import matching
+    from mirror.topics import topics
+
+    complain(*selection.require(config, flow.name, None, ends))
+    selected = topics.select(ends[0], flow).topics
+    if not (found := matching(selected, pattern)):
+        raise MirrorError(
+            f"flow {flow.name}: no topic that it copies matches {pattern}"
+        )
+    return selected, found
 
 
 # ---- functions that flows name ----

@@ -8,7 +8,6 @@ running service and change nothing.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import asdict, dataclass
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,7 +37,7 @@ from mirror.cli.output import (
     table,
 )
 from mirror.clusters import codes
-from mirror.clusters.cluster import Cluster
+from mirror.clusters.reach import Reach
 from mirror.errors import BrokerError, ClusterError, UnreachableError
 from mirror.offsets import progress
 from mirror.pairs import losses
@@ -47,7 +46,7 @@ from mirror.status.wording import some
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.clusters.reach import Reach
+    from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Progress
     from mirror.status.values import RiskStatus
@@ -340,10 +339,10 @@ def list_(
     chosen = read_config(config)
     flows = chosen.enabled_flows if flow is None else [flow_of(chosen, flow)]
     found: list[losses.Loss] = []
-    for each in flows:
-        with contextlib.closing(Cluster(chosen.clusters[each.target])) as target:
-            ledger = losses.read(target.connect(), each.source)
-        found += [loss for loss in ledger if loss.flow == each.name]
+    with Reach(chosen.clusters, client_id="mirror") as reach:
+        for each in flows:
+            ledger = losses.read(reach(each.target), each.source)
+            found += [loss for loss in ledger if loss.flow == each.name]
     found.sort(key=lambda loss: loss.at)
     if output is Form.JSON:
         document({"losses": [loss.document() for loss in found]})
