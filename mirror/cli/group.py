@@ -450,12 +450,13 @@ def _joint(
     from mirror.offsets.joint import JointMap
     from mirror.offsets.runs import topic_name
 
-    back = {writers.back(flow, topic) for topic, _ in known.followed()} - {None}
+    backs = (writers.back(flow, topic) for topic, _ in known.followed())
+    back = {each.name: each for each in backs if each is not None}
     if not back:
         return None
     source, target = reach(flow.source), reach(flow.target)
     if reverse:
-        (flow,) = (each for each in back if each is not None)
+        (flow,) = back.values()
         source, target = target, source
         if target.topic(topic_name(flow.source, flow.separator)) is None:
             return None  # it never ran: nothing that it copied is to be read
