@@ -28,7 +28,7 @@ from mirror.config.service_settings import HttpSettings
 from mirror.errors import MirrorError
 from mirror.host import process_name
 from mirror.log import LogThrottle
-from mirror.observing.access import guarded
+from mirror.observing.access import Access
 from mirror.observing.exposition import exposition
 from mirror.observing.page.pages import Pages
 from mirror.observing.routing import Response, Routes, as_json
@@ -212,7 +212,7 @@ class StatusServer:
         self._store = store
         self.history = History(store)
         self._metrics = exposition(store, per_partition=per_partition)
-        self._application = guarded(Routes(self._table()), settings)
+        self._application = Routes(self._table(), Access(settings).check)
         try:
             self._sockets = bind_sockets(port, host)
         except OSError as error:
