@@ -30,10 +30,12 @@ from mirror.host import process_name
 from mirror.log import LogThrottle
 from mirror.observing.access import Access
 from mirror.observing.exposition import exposition
-from mirror.observing.page.pages import Pages
+from mirror.observing.page.pages import (
+    History,
+    Pages,
+)
 from mirror.observing.routing import Response, Routes, as_json
 from mirror.status.events import FORMAT_VERSION as EVENTS_VERSION
-from mirror.status.history import History
 from mirror.status.states import FlowState
 
 if TYPE_CHECKING:

@@ -20,9 +20,11 @@ from mirror.observing.page.pages import (
     HEIGHT,
     NODE_HEIGHT,
     NODE_WIDTH,
+    POINTS,
     POLICY,
     WIDTH,
     Flowing,
+    History,
     Pages,
     draw,
     part_of,
@@ -30,7 +32,6 @@ from mirror.observing.page.pages import (
 )
 from mirror.observing.routing import Request, Routes
 from mirror.status.events import Event, EventKind
-from mirror.status.history import POINTS, History
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import (

@@ -7,11 +7,13 @@ browser run only our own script. Pages are read-only and load nothing from elsew
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
 from itertools import groupby
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlencode
@@ -23,7 +25,6 @@ from mirror.observing.routing import Response, as_json
 from mirror.offsets.translation import Exactness
 from mirror.status import wording
 from mirror.status.events import EventKind, Level
-from mirror.status.history import POINTS
 from mirror.status.states import AclState, FlowState, PartitionState, SchemaState
 from mirror.status.wording import differences
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mirror.observing.routing import Request
-    from mirror.status.history import History
     from mirror.status.store import StatusStore
     from mirror.status.values import (
         FlowStatus,
@@ -326,6 +326,78 @@ def _runbook(asked: Request) -> Response:
     return Response(
         body=folder.joinpath(name).read_bytes(), kind="text/plain; charset=utf-8"
     )
+
+
+# ---- lags and rates of the last ten minutes, for curves ----
+
+
+POINTS = 60
+_SAMPLE_SECONDS = 10.0
+"""Seconds between two points: together they cover ten minutes."""
+
+Series = tuple[float, ...]
+"""Oldest first; negative: not known."""
+
+
+class History:
+    """The last minutes of every flow and topic, as a thread samples the store. For
+    anything older there is Prometheus. Thread-safe.
+    """
+
+    def __init__(self, store: StatusStore, *, seconds: float = _SAMPLE_SECONDS) -> None:
+        self._store = store
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._series: dict[tuple[str, ...], deque[float]] = {}
+        """Lags by flow and topic, and rates by flow."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._attend, name="mirror-history", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def take(self, status: ServiceStatus) -> None:
+        """Add one point, and drop series of what is no longer mirrored."""
+        now: dict[tuple[str, ...], float] = {}
+        for flow in status.flows:
+            now[flow.name,] = flow.bytes_per_second
+            for topic, lag in _topic_lags(flow.partitions).items():
+                now[flow.name, topic] = lag
+        with self._lock:
+            self._series = {
+                key: deque((*self._series.get(key, ()), value), maxlen=POINTS)
+                for key, value in now.items()
+            }
+
+    def lags(self, flow: str, topic: str) -> Series:
+        """Lag in seconds of the partition furthest behind."""
+        return self._read(flow, topic)
+
+    def rates(self, flow: str) -> Series:
+        """Bytes per second."""
+        return self._read(flow)
+
+    def _read(self, *key: str) -> Series:
+        with self._lock:
+            return tuple(self._series.get(key, ()))
+
+    def _attend(self) -> None:
+        while not self._stopping.wait(self._seconds):
+            self.take(self._store.read())
+
+
+def _topic_lags(partitions: Iterable[PartitionStatus]) -> dict[str, float]:
+    """Lag in seconds of each topic's partition furthest behind, -1 if not known."""
+    found: dict[str, float] = {}
+    for each in partitions:
+        found[each.topic] = max(found.get(each.topic, -1.0), each.lag_seconds)
+    return found
 
 
 # ---- a series as a small curve: an SVG polyline, and the same in words ----
