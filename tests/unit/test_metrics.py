@@ -37,7 +37,6 @@ from mirror.status.values import (
     ResourceStatus,
     RiskStatus,
     SchemaStatus,
-    ServiceStatus,
     SlotStatus,
     SparkStatus,
     TopicRisk,
@@ -442,11 +441,3 @@ def test_ready_is_a_process_that_leads_or_could(
 
     assert code == (200 if ready else 503)
     assert json.loads(text)["ready"] is ready
-
-
-def test_flow_status_defaults_are_declared():
-    """A flow with nothing but defaults is valid for every metric."""
-    flow = FlowStatus(name="A->B", state=FlowState.STARTING)
-    empty = ServiceStatus(started=0.0, flows=(flow,))
-    for metric in METRICS:
-        list(metric.rows(empty))
