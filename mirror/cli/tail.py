@@ -298,7 +298,8 @@ def _settle(
     count = sum(planned.values())
     question = f"{order.way.capitalize()} {some(count, 'record')} of {flow.name}?"
     unmoved = any(each.unmoved for each in tail.partitions)
-    if change.agreed(question) if count else unmoved and not change.dry_run:
+    wanted = change.agreed(question) if count else unmoved and not change.dry_run
+    if wanted:
         made.changes = True
         settling = TailSettling(
             flow=flow,
@@ -315,11 +316,10 @@ def _settle(
         # A service that begins a run meanwhile fences us, and comes to rest.
         done = despite_fencing(partial(settle, settling))
         tail = survey(flow, made.source, made.target, seen=tail)
+    counts = planned if change.dry_run else done
     shown = [
         {"topic": topic, "partition": number, "records": records}
-        for (topic, number), records in sorted(
-            (planned if change.dry_run else done).items()
-        )
+        for (topic, number), records in sorted(counts.items())
     ]
     if change.output is Form.JSON:
         document(
