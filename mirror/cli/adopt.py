@@ -143,7 +143,12 @@ def _take_over(
 ) -> list[dict[str, Any]]:
     for each in taken:
         _require_rest(each, options, change)
-    ids = {each.flow.name: _producers(each, options) for each in taken}
+    ids = {
+        each.flow.name: activity.producers(
+            each.target, options.connector, options.group(each.flow), tell=complain
+        )
+        for each in taken
+    }
     planned = _plan(taken, options)
     if change.output is Form.TABLE:
         _show(COLUMNS, map(_document, planned))
@@ -185,12 +190,6 @@ def _require_rest(taken: Taken, options: AdoptOptions, change: Change) -> None:
         for partition in topic.leaders
     ]
     _require_no_activity(taken, options, change, watched)
-
-
-def _producers(taken: Taken, options: AdoptOptions) -> tuple[str, ...]:
-    return activity.producers(
-        taken.target, options.connector, options.group(taken.flow), tell=complain
-    )
 
 
 def _plan(taken: list[Taken], options: AdoptOptions) -> list[Adoption]:

@@ -132,7 +132,12 @@ def _look(pair: PairConfig, reach: Reach) -> _PairLook:
         failures.append(problem)
     if remark := roles.remark(entries, pair):
         complain(f"pair {pair.name}: {remark}")
-    made = roles.owed(entries) if pair.fence == "acl" else None
+    owes = []
+    if pair.fence == "acl" and (made := roles.owed(entries)) is not None:
+        owes.append(
+            f"pair {pair.name}: fence of {made.source} pending: producers may write "
+            "there until it answers and a service or `mirror switch` fences them"
+        )
     if text := roles.pending_text(entries, pair):
         complain(f"pair {pair.name}: {text}")
     both = [each for journal in journals for each in journal]
@@ -141,15 +146,8 @@ def _look(pair: PairConfig, reach: Reach) -> _PairLook:
         role=roles.role(entries, pair),
         runs=roles.runs(entries),
         drilled=roles.read_drills(both, pair.name),
-        owes=[] if made is None else [_owed_text(pair, made.source)],
+        owes=owes,
         failures=failures,
-    )
-
-
-def _owed_text(pair: PairConfig, cluster: str) -> str:
-    return (
-        f"pair {pair.name}: fence of {cluster} pending: producers may write there "
-        "until it answers and a service or `mirror switch` fences them"
     )
 
 

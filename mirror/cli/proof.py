@@ -343,13 +343,12 @@ def _show(found: list[Proven]) -> None:
         if proven.findings:
             blank_line()
             shown = proven.findings[:_MOST_SHOWN]
-            table(FINDING_COLUMNS, map(_row, shown))
+            table(
+                FINDING_COLUMNS,
+                ((*found_where(each), each.count, each.detail) for each in shown),
+            )
             if more := len(proven.findings) - len(shown):
                 complain(f"{proven.flow}: {more:,} more findings; --report has all")
-
-
-def _row(finding: ProofFinding) -> tuple[object, ...]:
-    return (*found_where(finding), finding.count, finding.detail)
 
 
 def found_where(finding: ProofFinding) -> tuple[str, str | None, str | None]:

@@ -413,13 +413,12 @@ def choose_road(plans: Sequence[ClusterPlan], *, given: bool = True) -> Road:
         return cast("Road", forced)
     if any(map(_special, plans)):
         return "jars"
-    if given and all(_can_be_given(plan) for plan in plans):
+    if given and all(
+        not plan.settings and _address_variable(plan.name) in os.environ
+        for plan in plans
+    ):
         return "env"
     return "docker" if docker_answers() else "jars"
-
-
-def _can_be_given(plan: ClusterPlan) -> bool:
-    return not plan.settings and _address_variable(plan.name) in os.environ
 
 
 def _special(plan: ClusterPlan) -> bool:
