@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 
-from mirror.playground.registry import axonops
+from mirror.playground import registry
 
 REQUIRE = "MIRROR_TEST_REQUIRE"
 """The variable with the tools, parted by spaces, without which tests fail."""
@@ -76,7 +76,9 @@ TOOLS = {
         packages=("gcc", "libc6-dev", "iptables", "strace"),
     ),
     "registry": Tool(
-        programs=(axonops.PROGRAM,), module=axonops.MODULE, package=axonops.PACKAGE
+        programs=(registry.AXONOPS_PROGRAM,),
+        module=registry.AXONOPS_MODULE,
+        package=registry.AXONOPS_PACKAGE,
     ),
     "pushgateway": Tool(
         programs=("prometheus-pushgateway",), packages=("prometheus-pushgateway",)

@@ -7,31 +7,30 @@ no service may be running the flow.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mirror.cli.options import (
+    Change,
     ConfigFile,
-    DryRun,
     Flows,
     TopicPattern,
-    Yes,
-    agreed,
     chosen_flows,
+    copied_topics,
 )
-from mirror.cli.output import Form, Output, complain, document, table
-from mirror.clusters.cluster import Cluster
+from mirror.cli.output import Form, complain, document, table
+from mirror.cli.spread import spread
+from mirror.clusters.reach import Reach
 from mirror.errors import MirrorError
 from mirror.migration import back, mirrormaker, plan
 from mirror.offsets import offset_syncs
-from mirror.pairs import selection
-from mirror.service.positions import matching
-from mirror.topics import topics
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.migration.back import Back
     from mirror.migration.plan import Adoption
@@ -43,6 +42,57 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptOptions:
+    """What is known of MirrorMaker 2, and what may be done although it is odd."""
+
+    offsets_topic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="Kafka Connect's offsets topic on the target, if MirrorMaker 2 runs "
+            "on a Connect cluster. Default: mm2-offsets.<source>.internal.",
+        ),
+    ] = None
+    connector: Annotated[
+        str, typer.Option(metavar="NAME", help="The source connector's name.")
+    ] = mirrormaker.CONNECTOR
+    most_records: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="How many offsets to look back in each partition for the last record "
+            "that MirrorMaker 2 copied.",
+        ),
+    ] = plan.MOST_RECORDS
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace", help="Overwrite positions that the flow already has."
+        ),
+    ] = False
+    although_written: Annotated[
+        bool,
+        typer.Option(
+            "--although-written",
+            help="Go ahead even if a producer other than MirrorMaker 2 writes to the "
+            "copies.",
+        ),
+    ] = False
+
+    def terms(self, flow: FlowConfig) -> plan.AdoptionTerms:
+        return plan.AdoptionTerms(
+            offsets_topic=self.offsets_topic or offset_syncs.offsets_topic(flow.source),
+            connector=self.connector,
+            most_records=self.most_records,
+        )
+
+    def group(self, flow: FlowConfig) -> str | None:
+        """Only in dedicated mode does a group of workers do nothing else."""
+        return None if self.offsets_topic else mirrormaker.connect_group(flow.source)
+
+
+@spread
 def adopt(
     config: ConfigFile,
     *,
@@ -54,47 +104,8 @@ def adopt(
             "--back", help="Reverse: MirrorMaker 2 continues where mirror stopped."
         ),
     ] = False,
-    offsets_topic: Annotated[
-        str | None,
-        typer.Option(
-            "--offsets-topic",
-            metavar="TOPIC",
-            help="Kafka Connect's offsets topic on the target, if MirrorMaker 2 runs "
-            "on a Connect cluster. Default: mm2-offsets.<source>.internal.",
-        ),
-    ] = None,
-    connector: Annotated[
-        str,
-        typer.Option(
-            "--connector", metavar="NAME", help="The source connector's name."
-        ),
-    ] = mirrormaker.CONNECTOR,
-    most_records: Annotated[
-        int,
-        typer.Option(
-            "--most-records",
-            min=1,
-            help="How many offsets to look back in each partition for the last record "
-            "that MirrorMaker 2 copied.",
-        ),
-    ] = plan.MOST_RECORDS,
-    replace: Annotated[
-        bool,
-        typer.Option(
-            "--replace", help="Overwrite positions that the flow already has."
-        ),
-    ] = False,
-    although_written: Annotated[
-        bool,
-        typer.Option(
-            "--although-written",
-            help="Go ahead even if a producer other than MirrorMaker 2 writes to the "
-            "copies.",
-        ),
-    ] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    options: AdoptOptions,
+    change: Change,
 ) -> None:
     """Continue where MirrorMaker 2 stopped, without gaps or duplicates.
 
@@ -113,106 +124,82 @@ def adopt(
       mirror adopt -c mirror.yaml --offsets-topic connect-offsets --connector mm2-source
       mirror adopt -c mm2.properties --back
     """
-    wishes = AdoptOptions(
-        offsets_topic=offsets_topic,
-        connector=connector,
-        topic=topic,
-        most_records=most_records,
-        replace=replace,
-        although_written=although_written,
-        dry_run=dry_run,
-        yes=yes,
-    )
     chosen, flows = chosen_flows(config, flow)
     if not flows:
         raise MirrorError("the configuration has no enabled flow")
-    with contextlib.ExitStack() as stack:
-        taken = [reach(stack, chosen, each, wishes.topic) for each in flows]
+    with Reach(chosen.clusters, client_id="mirror") as reach:
+        taken = [_taken(chosen, each, reach, topic) for each in flows]
         documents = (
-            _give_flows_back(taken, wishes, output)
+            _give_back(taken, options, change)
             if give_back
-            else _take_over(taken, wishes, output)
+            else _take_over(taken, options, change)
         )
-    if output is Form.JSON:
-        document(
-            {
-                "dry_run": dry_run,
-                "back": give_back,
-                "flows": documents,
-            }
-        )
+    if change.output is Form.JSON:
+        document({"dry_run": change.dry_run, "back": give_back, "flows": documents})
 
 
 def _take_over(
-    taken: list[Taken], wishes: AdoptOptions, output: Form
+    taken: list[Taken], options: AdoptOptions, change: Change
 ) -> list[dict[str, Any]]:
     for each in taken:
-        _require_rest(each, wishes)
-    ids = {each.flow.name: _producers(each, wishes) for each in taken}
-    planned = _plan(taken, wishes)
-    if output is Form.TABLE:
-        _show(planned)
+        _require_rest(each, options, change)
+    ids = {
+        each.flow.name: mirrormaker.producers(
+            each.target, options.connector, options.group(each.flow), tell=complain
+        )
+        for each in taken
+    }
+    planned = _plan(taken, options)
+    if change.output is Form.TABLE:
+        _show(COLUMNS, map(_document, planned))
     complain(
         *(
             f"warning: {each.flow.name} is not exactly_once, so a running service "
             "cannot be fenced: stop it first"
             for each in taken
-            if not each.flow.exactly_once and not wishes.dry_run
+            if not each.flow.exactly_once and not change.dry_run
         )
     )
     for adoption in planned:
-        complain(*_remarks(adoption, ids[adoption.flow], wishes))
-    refused = [found for found in planned if found.present and not wishes.replace]
-    if refused and not wishes.dry_run:
+        complain(*_remarks(adoption, ids[adoption.flow], options, change))
+    refused = [found for found in planned if found.present and not options.replace]
+    if refused and not change.dry_run:
         raise MirrorError(plan.has_progress(refused[0].flow, refused[0].present))
     count = sum(len(each.partitions) for each in planned)
-    if not wishes.dry_run and agreed(f"Take over {count} partitions?", yes=wishes.yes):
+    if change.agreed(f"Take over {count} partitions?"):
         for each in taken:
             mirrormaker.shut_out(each.target, ids[each.flow.name], tell=complain)
         if any(ids.values()):
             # Their open transactions are aborted by now: look once more.
-            planned = _plan(taken, wishes)
+            planned = _plan(taken, options)
         for each, adoption in zip(taken, planned, strict=True):
-            plan.apply(each.flow, each.target, adoption, replace=wishes.replace)
+            plan.apply(each.flow, each.target, adoption, replace=options.replace)
             complain(
                 f"flow {each.flow.name}: took over {len(adoption.partitions)} "
                 "partitions; `mirror run` continues there"
             )
-    return [_document(each) for each in planned]
+    return list(map(_document, planned))
 
 
-def _require_rest(taken: Taken, wishes: AdoptOptions) -> None:
+def _require_rest(taken: Taken, options: AdoptOptions, change: Change) -> None:
     there = taken.target.topics({topic.target_topic for topic in taken.topics})
-    watched = (
-        []
-        if wishes.although_written
-        else [
-            (topic.name, partition)
-            for topic in there.values()
-            if not topic.error
-            for partition in topic.leaders
-        ]
-    )
-    seen = mirrormaker.look(
-        taken.target, group=wishes.group(taken.flow), watched=watched, tell=complain
-    )
-    check_activity(seen, taken.flow, wishes)
+    watched = [
+        (topic.name, partition)
+        for topic in there.values()
+        if not topic.error and not options.although_written
+        for partition in topic.leaders
+    ]
+    _require_no_activity(taken, options, change, watched)
 
 
-def _producers(taken: Taken, wishes: AdoptOptions) -> tuple[str, ...]:
-    return mirrormaker.producers(
-        taken.target, wishes.connector, wishes.group(taken.flow), tell=complain
-    )
-
-
-def _plan(taken: list[Taken], wishes: AdoptOptions) -> list[Adoption]:
+def _plan(taken: list[Taken], options: AdoptOptions) -> list[Adoption]:
     return [
         plan.plan(
             each.flow,
             each.source,
             each.target,
             each.topics,
-            wishes.terms(each.flow),
+            options.terms(each.flow),
             selected=each.selected,
         )
         for each in taken
@@ -220,11 +207,11 @@ def _plan(taken: list[Taken], wishes: AdoptOptions) -> list[Adoption]:
 
 
 def _remarks(
-    adoption: Adoption, ids: tuple[str, ...], wishes: AdoptOptions
+    adoption: Adoption, ids: tuple[str, ...], options: AdoptOptions, change: Change
 ) -> list[str]:
     name = adoption.flow
     remarks = []
-    if ids and wishes.dry_run:
+    if ids and change.dry_run:
         remarks.append(
             f"flow {name}: {len(ids)} producers of MirrorMaker 2 will be fenced, and "
             "their open transactions aborted"
@@ -234,7 +221,7 @@ def _remarks(
             f"warning: flow {name} does not copy {', '.join(adoption.not_copied)}, "
             "which MirrorMaker 2 did"
         )
-    if adoption.present and wishes.dry_run and not wishes.replace:
+    if adoption.present and change.dry_run and not options.replace:
         remarks.append(f"warning: {plan.has_progress(name, adoption.present)}")
     remarks += [
         f"warning: flow {name}: {each.topic}-{each.partition}: {each.missing} records "
@@ -251,26 +238,8 @@ def _remarks(
     return remarks
 
 
-def _show(planned: list[Adoption]) -> None:
-    table(
-        COLUMNS,
-        (
-            (
-                adoption.flow,
-                each.topic,
-                each.partition,
-                "" if each.mm2 is None else each.mm2,
-                each.source_end,
-                each.position.offset,
-                each.copied,
-                each.may_repeat,
-                each.lost,
-                each.action.value,
-            )
-            for adoption in planned
-            for each in adoption.partitions
-        ),
-    )
+def _show(columns: Sequence[str], flows: Iterable[dict[str, Any]]) -> None:
+    table(columns, ({**flow, **each} for flow in flows for each in flow["partitions"]))
 
 
 def _document(adoption: Adoption) -> dict[str, Any]:
@@ -298,56 +267,38 @@ def _document(adoption: Adoption) -> dict[str, Any]:
 
 
 # ---- `mirror adopt --back`: let MirrorMaker 2 continue where mirror stopped ----
-#
-# It shows both sides' positions, asks for confirmation, checks that mirror is stopped
-# and lets `migration.back` write them.
 
 
 _BACK_COLUMNS = ("FLOW", "TOPIC", "PARTITION", "POSITION", "MM2-POSITION")
 
 
-def _give_flows_back(
-    taken: list[Taken], wishes: AdoptOptions, output: Form
+def _give_back(
+    taken: list[Taken], options: AdoptOptions, change: Change
 ) -> list[dict[str, Any]]:
     for each in taken:
-        if (group := wishes.group(each.flow)) is not None:
-            seen = mirrormaker.look(each.target, group=group, watched=(), tell=complain)
-            check_activity(seen, each.flow, wishes)
-    planned = _plan_back(taken, wishes)
-    if output is Form.TABLE:
-        table(
-            _BACK_COLUMNS,
-            (
-                (
-                    each.flow,
-                    partition.topic,
-                    partition.partition,
-                    partition.position,
-                    "" if partition.mm2 is None else partition.mm2,
-                )
-                for each in planned
-                for partition in each.partitions
-            ),
-        )
+        if options.group(each.flow) is not None:
+            _require_no_activity(each, options, change, ())
+    planned = _plan_back(taken, options)
+    if change.output is Form.TABLE:
+        _show(_BACK_COLUMNS, map(_back_document, planned))
     count = sum(p.changes for each in planned for p in each.partitions)
-    question = f"Set {count} positions of MirrorMaker 2?"
-    if not wishes.dry_run and agreed(question, yes=wishes.yes):
+    if change.agreed(f"Set {count} positions of MirrorMaker 2?"):
         for each in taken:
             back.require_no_service(each.flow, each.target, each.service_group)
             back.stop_copying(each.flow, each.target, tell=complain)
-        planned = _plan_back(taken, wishes)
+        planned = _plan_back(taken, options)
         for each, handed in zip(taken, planned, strict=True):
             syncs = back.apply(each.flow, each.source, each.target, handed)
             complain(
                 f"flow {each.flow.name}: MirrorMaker 2 continues where mirror stopped; "
                 f"{syncs} offset syncs written"
             )
-    return [_back_document(each) for each in planned]
+    return list(map(_back_document, planned))
 
 
-def _plan_back(taken: list[Taken], wishes: AdoptOptions) -> list[Back]:
+def _plan_back(taken: list[Taken], options: AdoptOptions) -> list[Back]:
     return [
-        back.plan(each.flow, each.target, each.topics, wishes.terms(each.flow))
+        back.plan(each.flow, each.target, each.topics, options.terms(each.flow))
         for each in taken
     ]
 
@@ -371,35 +322,7 @@ def _back_document(handed: Back) -> dict[str, Any]:
     }
 
 
-# ---- the options of `mirror adopt` and the clusters it works on ----
-#
-# For both directions. Main types: `AdoptOptions`, the options, and `Taken`, one flow
-# with its connections.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptOptions:
-    """The options of the command."""
-
-    offsets_topic: str | None
-    connector: str
-    topic: str
-    most_records: int
-    replace: bool
-    although_written: bool
-    dry_run: bool
-    yes: bool
-
-    def terms(self, flow: FlowConfig) -> plan.AdoptionTerms:
-        return plan.AdoptionTerms(
-            offsets_topic=self.offsets_topic or offset_syncs.offsets_topic(flow.source),
-            connector=self.connector,
-            most_records=self.most_records,
-        )
-
-    def group(self, flow: FlowConfig) -> str | None:
-        """Only in dedicated mode does a group of workers do nothing else."""
-        return None if self.offsets_topic else mirrormaker.connect_group(flow.source)
+# ---- the clusters that `mirror adopt` works on ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,22 +339,9 @@ class Taken:
     """All topics that the flow copies, selected by `--topic` or not."""
 
 
-def reach(
-    stack: contextlib.ExitStack, chosen: MirrorConfig, flow: FlowConfig, pattern: str
-) -> Taken:
-    source, target = (
-        stack.enter_context(
-            contextlib.closing(Cluster(chosen.clusters[alias]).connect())
-        )
-        for alias in (flow.source, flow.target)
-    )
-    complain(*selection.require(chosen, flow.name, None, (source, target)))
-    selected = topics.select(source, flow).topics
-    found = matching(selected, pattern)
-    if not found:
-        raise MirrorError(
-            f"flow {flow.name}: no topic that it copies matches {pattern}"
-        )
+def _taken(chosen: MirrorConfig, flow: FlowConfig, reach: Reach, pattern: str) -> Taken:
+    source, target = ends = reach(flow.source), reach(flow.target)
+    selected, found = copied_topics(chosen, flow, ends, pattern)
     return Taken(
         flow=flow,
         source=source,
@@ -442,12 +352,19 @@ def reach(
     )
 
 
-def check_activity(
-    seen: mirrormaker.Activity, flow: FlowConfig, wishes: AdoptOptions
+def _require_no_activity(
+    taken: Taken,
+    options: AdoptOptions,
+    change: Change,
+    watched: Sequence[tuple[str, int]],
 ) -> None:
+    flow = taken.flow
+    seen = mirrormaker.look(
+        taken.target, group=options.group(flow), watched=watched, tell=complain
+    )
     try:
         mirrormaker.require_rest(seen, source_alias=flow.source)
     except MirrorError as error:
-        if not wishes.dry_run:
+        if not change.dry_run:
             raise
         complain(f"warning: {error}")

@@ -78,7 +78,8 @@ def _write(
     hooks = (getattr(each, name) for each in given for name in type(each).model_fields)
     secrets = secrets_of(config, *(each for each in hooks if each is not None))
     arguments = {
-        name: masked(text, secrets) for name, text in _arguments(context).items()
+        name: masked(",".join(map(str, values)), secrets)
+        for name, values in _given(context).items()
     }
     line = masked(shlex.join(_line(context)), secrets)
     reason = masked(reason, secrets)
@@ -107,37 +108,29 @@ def _write(
         complain(f"{config.service.audit_topic} has no event of this command: {why}")
 
 
-def _arguments(context: Any) -> dict[str, str]:
+def _given(context: Any) -> dict[str, list[Any]]:
     """What was given, by the options' names."""
-    return {
-        name: ",".join(map(str, value))
-        if isinstance(value, list | tuple)
-        else str(value)
-        for name, value in context.params.items()
-        if value is not None and _is_given(context, name)
-    }
+    found = {}
+    for name, value in context.params.items():
+        source = context.get_parameter_source(name)
+        if value is not None and source is not None and source.name in _GIVEN:
+            found[name] = [*value] if isinstance(value, list | tuple) else [value]
+    return found
 
 
 def _line(context: Any) -> list[str]:
     """The command as it could be typed."""
     words: list[str] = context.command_path.split()
+    given = _given(context)
     for each in context.command.params:
-        value = context.params.get(each.name)
-        if value is None or not _is_given(context, each.name):
-            continue
-        values = value if isinstance(value, list | tuple) else [value]
-        if each.param_type_name == "argument":
-            words += map(str, values)
-        elif isinstance(value, bool):
-            words.append(each.opts[0] if value else each.secondary_opts[0])
-        else:
-            words += (word for one in values for word in (each.opts[0], str(one)))
+        for value in given.get(each.name, ()):
+            if each.param_type_name == "argument":
+                words.append(str(value))
+            elif isinstance(value, bool):
+                words.append(each.opts[0] if value else each.secondary_opts[0])
+            else:
+                words += (each.opts[0], str(value))
     return words
-
-
-def _is_given(context: Any, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name in _GIVEN
 
 
 def _flow(text: str) -> str:

@@ -22,9 +22,10 @@ from mirror.cli.output import (
     blank_line,
     complain,
     document,
+    end,
     table,
 )
-from mirror.status.drift import value
+from mirror.status.wording import config_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,8 +62,8 @@ def check(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
     if output is Form.JSON:
         document(
             {
-                "checks": [asdict(each) for each in found.findings],
-                "flows": [asdict(flow) for flow in found.flows],
+                "checks": list(map(asdict, found.findings)),
+                "flows": list(map(asdict, found.flows)),
             }
         )
     else:
@@ -77,35 +78,23 @@ def check(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
 
 
 def _show(found: Checked) -> None:
-    table(
-        CHECK_COLUMNS,
-        (
-            (each.where, each.check, each.state, _detail(each))
-            for each in found.findings
-        ),
-    )
+    table(CHECK_COLUMNS, map(_finding_row, found.findings))
     if not any(flow.topics for flow in found.flows):
         return
     blank_line()
     table(
         COLUMNS,
         (
-            (
-                flow.name,
-                topic.topic,
-                topic.partitions,
-                topic.target_topic,
-                topic.target_partitions,
-                topic.copy,
-            )
+            {"flow": flow.name, **asdict(topic)}
             for flow in found.flows
             for topic in flow.topics
         ),
     )
 
 
-def _detail(each: Finding) -> str:
-    return f"{each.detail}; {each.fix}" if each.fix else each.detail
+def _finding_row(each: Finding) -> tuple[object, ...]:
+    detail = f"{each.detail}; {each.fix}" if each.fix else each.detail
+    return each.where, each.check, each.state, detail
 
 
 # ---- `mirror plan` ----
@@ -137,16 +126,12 @@ def plan(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
         document(_document(found))
     elif not found.is_empty:
         table(PLAN_COLUMNS, _rows(found))
-        counts = ", ".join(
-            f"{n} {what}" for what, n in preflight.summary(found).items()
-        )
-        complain(counts)
+        counts = preflight.summary(found).items()
+        complain(", ".join(f"{number} {what}" for what, number in counts))
     elif not found.failures:
         complain(NOTHING_TO_DO)
     complain(*(f"note: {text}" for text in found.notes))
-    complain(*found.failures, *found.problems)
-    if found.failures or found.problems:
-        raise typer.Exit(EXIT_FAILED)
+    end([*found.failures, *found.problems])
 
 
 def _rows(found: RunPlan) -> Iterator[tuple[object, ...]]:
@@ -156,9 +141,9 @@ def _rows(found: RunPlan) -> Iterator[tuple[object, ...]]:
         detail = f"{grown.partitions} to {grown.then} partitions"
         yield grown.cluster, "add partitions", grown.topic, grown.flow, detail
     for config in found.configs:
-        then = "" if config.then is None else f"={value(config.then)}"
+        then = "" if config.then is None else f"={config_value(config.then)}"
         what = "remove config" if config.then is None else "set config"
-        detail = f"{config.config}{then} (now {value(config.now)})"
+        detail = f"{config.config}{then} (now {config_value(config.now)})"
         yield config.cluster, what, config.topic, config.flow, detail
     for acl in found.acls:
         what = f"{acl.change} ACL"
@@ -174,7 +159,7 @@ def _rows(found: RunPlan) -> Iterator[tuple[object, ...]]:
 
 def _schema(each: SchemaToWrite) -> str:
     if not each.version:
-        return f"level {value(each.level or None)}"
+        return f"level {config_value(each.level or None)}"
     detail = f"version {each.version}, id {each.id}"
     return f"{detail}, forced into mode IMPORT" if each.force else detail
 
@@ -184,7 +169,7 @@ def _made(topic: TopicToCreate) -> str:
     parts = [f"{topic.purpose}: {topic.partitions} {some}"]
     if topic.replication_factor >= 0:
         parts.append(f"{topic.replication_factor} replicas")
-    parts += [f"{name}={value(text)}" for name, text in topic.configs]
+    parts += [f"{name}={config_value(text)}" for name, text in topic.configs]
     return ", ".join(parts)
 
 

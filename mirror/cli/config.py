@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirror.cli.options import ConfigFile, read_config
+from mirror.cli.options import ConfigFile, family, read_config
 from mirror.cli.output import Form, Output, document, table
 from mirror.config import environment, settings
 from mirror.config.load import read
@@ -33,11 +33,7 @@ if TYPE_CHECKING:
 COLUMNS = ("SETTING", "VALUE")
 ORIGIN_COLUMNS = (*COLUMNS, "ORIGIN", "WRITTEN")
 
-app = typer.Typer(
-    help="Show, convert and describe the configuration.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = family("Show, convert and describe the configuration.")
 
 
 class SettingsFormat(StrEnum):
@@ -51,8 +47,7 @@ def show(
     config: ConfigFile,
     *,
     origin: Annotated[
-        bool,
-        typer.Option("--origin", help="Also show where each value comes from."),
+        bool, typer.Option("--origin", help="Also show where each value comes from.")
     ] = False,
     output: Output = Form.TABLE,
 ) -> None:
@@ -65,23 +60,13 @@ def show(
     """
     chosen = read_config(config)
     found = origins(chosen, environment.lay_over(read(config, os.environ), os.environ))
+    told = list(map(asdict, found))
     if output is Form.JSON:
-        document(
-            {
-                "settings": [asdict(each) for each in found],
-            }
-        )
+        document({"settings": told})
         return
     table(
         ORIGIN_COLUMNS if origin else COLUMNS,
-        (
-            (
-                each.setting,
-                _shown(each.value),
-                *((each.origin, each.written) if origin else ()),
-            )
-            for each in found
-        ),
+        ({**each, "value": _shown(each["value"])} for each in told),
     )
 
 
@@ -125,9 +110,7 @@ def convert(
 def schema(
     form: Annotated[
         SettingsFormat,
-        typer.Option(
-            "--form", help="JSON schema, an annotated YAML file, or a Markdown table."
-        ),
+        typer.Option(help="JSON schema, an annotated YAML file, or a Markdown table."),
     ] = SettingsFormat.JSON,
 ) -> None:
     """Print every setting there is, with its default and its meaning."""
@@ -144,19 +127,10 @@ def _shown(value: Any) -> str:
 
 
 # ---- `mirror config acls`: the ACLs that a configuration takes ----
-#
-# Without asking a cluster. It prints the rights that `permissions` finds, as a table,
-# as JSON, or as commands that grant them. The principals come from the configuration,
-# or from --principal.
 
 
 ACL_COLUMNS = (
-    "CLUSTER",
-    "PRINCIPAL",
-    "RESOURCE",
-    "NAME",
-    "PATTERN",
-    "OPERATION",
+    *("CLUSTER", "PRINCIPAL", "RESOURCE", "NAME", "PATTERN", "OPERATION"),
     "FOR",
 )
 

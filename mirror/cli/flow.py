@@ -11,30 +11,29 @@ source.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mirror.cli.options import (
+    Change,
     ConfigFile,
-    DryRun,
     FlowName,
     TopicPattern,
-    Yes,
-    agreed,
+    copied_topics,
+    family,
     flow_of,
     place_of,
     read_config,
 )
-from mirror.cli.output import Form, Output, complain, document, moment, table
-from mirror.clusters.cluster import Cluster
+from mirror.cli.output import Form, complain, document, moment, table
+from mirror.cli.spread import spread
+from mirror.clusters.reach import Reach
 from mirror.errors import BrokerError, FencedError, MirrorError
-from mirror.pairs import control, selection
+from mirror.pairs import control
 from mirror.service import positions
 from mirror.status.wording import some
-from mirror.topics import topics
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,9 +42,7 @@ if TYPE_CHECKING:
     from mirror.service.positions import PositionMove
 
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Change where a flow continues."
-)
+app = family("Change where a flow continues.")
 
 COLUMNS = ("TOPIC", "PARTITION", "POSITION", "NEW-POSITION", "AGAIN", "SKIPPED")
 _ATTEMPTS = 3
@@ -53,11 +50,8 @@ _ENDED = "INVALID_TXN_STATE"
 """A transaction that a new owner has ended."""
 
 
-@app.callback()
-def _group() -> None: ...
-
-
 @app.command("reset", short_help="Move the positions where a flow continues.")
+@spread
 def reset_(
     flow: FlowName,
     *,
@@ -65,16 +59,13 @@ def reset_(
     to: Annotated[
         str,
         typer.Option(
-            "--to",
             metavar="PLACE",
             help="earliest, latest, a time (2026-01-31T08:00:00Z, or @ and epoch "
             "milliseconds), or an offset.",
         ),
     ],
     topic: TopicPattern = ".*",
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Set where a flow continues, for all its topics or some of them.
 
@@ -92,31 +83,18 @@ def reset_(
     place = place_of(to)
     chosen = read_config(config)
     steered = flow_of(chosen, flow)
-    with contextlib.ExitStack() as stack:
-        source, target = (
-            stack.enter_context(
-                contextlib.closing(Cluster(chosen.clusters[alias]).connect())
-            )
-            for alias in (steered.source, steered.target)
-        )
-        complain(*selection.require(chosen, steered.name, None, (source, target)))
-        selected = topics.select(source, steered).topics
-        found = positions.matching(selected, topic)
-        if not found:
-            raise MirrorError(
-                f"flow {steered.name}: no topic that it copies matches {topic}"
-            )
+    with Reach(chosen.clusters, client_id="mirror") as reach:
+        source, target = ends = reach(steered.source), reach(steered.target)
+        selected, found = copied_topics(chosen, steered, ends, topic)
         moves = positions.plan_reset(steered, source, target, found, place)
-        if output is Form.TABLE:
+        if change.output is Form.TABLE:
             _show(moves)
-        if not dry_run and not steered.exactly_once:
+        if not change.dry_run and not steered.exactly_once:
             complain(
                 f"warning: {steered.name} is not exactly_once, so a running service "
                 "cannot be fenced: stop it first"
             )
-        if not dry_run and agreed(
-            f"Move {some(len(moves), 'position')} of {steered.name}?", yes=yes
-        ):
+        if change.agreed(f"Move {some(len(moves), 'position')} of {steered.name}?"):
             for attempt in range(_ATTEMPTS):
                 try:
                     moves = positions.reset(
@@ -133,29 +111,17 @@ def reset_(
                             f"moved: run the command again ({error})"
                         ) from error
             complain(f"moved {some(len(moves), 'position')} of {steered.name}")
-    if output is Form.JSON:
-        document(
-            {
-                "flow": steered.name,
-                "dry_run": dry_run,
-                "positions": [_fields(move) for move in moves],
-            }
-        )
+    if change.output is Form.JSON:
+        told = list(map(_fields, moves))
+        document({"flow": steered.name, "dry_run": change.dry_run, "positions": told})
 
 
 def _show(moves: tuple[PositionMove, ...]) -> None:
     table(
         COLUMNS,
         (
-            (
-                move.topic,
-                move.partition,
-                move.old.offset if move.old else "",
-                move.new.offset,
-                move.again,
-                move.skipped,
-            )
-            for move in moves
+            {**told, "position": told["old"], "new_position": told["new"]}
+            for told in map(_fields, moves)
         ),
     )
 
@@ -178,14 +144,13 @@ def _fields(move: PositionMove) -> dict[str, object]:
 PAUSE_COLUMNS = ("FLOW", "TOPICS", "PAUSED", "SINCE")
 
 
+@spread
 def pause(
     flow: FlowName,
     *,
     config: ConfigFile,
     topic: TopicPattern = control.EVERY_TOPIC,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Pause a flow, or some of its topics, until `mirror resume`.
 
@@ -199,17 +164,16 @@ def pause(
       mirror pause 'A->B' -c mirror.yaml
       mirror pause A/B --topic 'payments\\..*' -c mirror.yaml --yes
     """
-    _change(config, flow, topic, paused=True, dry_run=dry_run, yes=yes, output=output)
+    _change(config, flow, topic, change, paused=True)
 
 
+@spread
 def resume(
     flow: FlowName,
     *,
     config: ConfigFile,
     topic: TopicPattern = control.EVERY_TOPIC,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Resume a paused flow, or some of its topics.
 
@@ -220,39 +184,27 @@ def resume(
       mirror resume 'A->B' -c mirror.yaml
       mirror resume A/B --topic payments.eu -c mirror.yaml
     """
-    _change(config, flow, topic, paused=False, dry_run=dry_run, yes=yes, output=output)
+    _change(config, flow, topic, change, paused=False)
 
 
 def _change(
-    config: Path,
-    name: str,
-    topic: str,
-    *,
-    paused: bool,
-    dry_run: bool,
-    yes: bool,
-    output: Form,
+    config: Path, name: str, topic: str, change: Change, *, paused: bool
 ) -> None:
     chosen = read_config(config)
     flow = flow_of(chosen, name)
-    target = Cluster(chosen.clusters[flow.target])
-    with contextlib.closing(target.connect()):
+    with Reach(chosen.clusters, client_id="mirror") as reach:
+        target = reach(flow.target)
         held = control.PausesReader(target, flow).read()
         wanted = held.changed(topic, paused=paused, now=time.time())
         verb = "Pause" if paused else "Resume"
         what = "all topics" if topic == control.EVERY_TOPIC else f"topics {topic}"
-        if dry_run:
+        if change.dry_run:
             held = wanted
-        elif agreed(f"{verb} {what} of {flow.name}?", yes=yes):
+        elif change.agreed(f"{verb} {what} of {flow.name}?"):
             held = control.change_pauses(target, flow, topic, paused=paused)
-    if output is Form.JSON:
-        document(
-            {
-                "flow": flow.name,
-                "dry_run": dry_run,
-                "rules": held.document()["rules"],
-            }
-        )
+    if change.output is Form.JSON:
+        rules = held.document()["rules"]
+        document({"flow": flow.name, "dry_run": change.dry_run, "rules": rules})
     else:
         _show_pauses(flow.name, held)
 

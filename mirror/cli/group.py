@@ -13,28 +13,21 @@ from __future__ import annotations
 
 import csv
 from enum import StrEnum
+from functools import partial
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mirror.cli.options import ConfigFile, Flows, chosen_flows
-from mirror.cli.output import (
-    EXIT_FAILED,
-    NOTHING,
-    Form,
-    Output,
-    complain,
-    document,
-    table,
-)
+from mirror.cli.options import ConfigFile, Flows, chosen_flows, family, of_each_flow
+from mirror.cli.output import Form, Output, complain, document, end, table
 from mirror.clusters.admin import groups
-from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError, MirrorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mirror.clusters.reach import Reach
     from mirror.config.schema import FlowConfig
     from mirror.offsets.group_survey import GroupSurvey, OffsetAnswer, SurveyedGroup
     from mirror.offsets.joint import JointMap
@@ -131,11 +124,7 @@ TargetOnly = Annotated[
     ),
 ]
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Show the offsets of consumer groups on both sides.",
-)
+app = family("Show the offsets of consumer groups on both sides.")
 
 
 @app.command("list")
@@ -162,24 +151,14 @@ def list_groups(
     """
     surveys, failures = _survey(config, flow, target_only=target_only)
     if output is Form.JSON:
-        document(
-            {
-                "flows": [_flow_document(each) for each in surveys],
-                "failures": failures,
-            }
-        )
+        document({"flows": list(map(_flow_document, surveys)), "failures": failures})
     elif surveys:
         table(
             LIST_COLUMNS,
             (
                 (
-                    each.flow,
-                    group.group,
-                    group.type,
-                    group.state,
-                    group.target_state,
-                    len(group.places),
-                    group.behind,
+                    *(each.flow, group.group, group.type, group.state),
+                    *(group.target_state, len(group.places), group.behind),
                     _exactness(group),
                 )
                 for each in surveys
@@ -193,7 +172,7 @@ def list_groups(
                 for name in each.not_covered
             )
         )
-    _end(failures)
+    end(failures)
 
 
 @app.command("describe")
@@ -262,43 +241,29 @@ def describe_group(
             PARTITION_COLUMNS,
             (
                 (
-                    each.flow,
-                    place.topic,
-                    place.partition,
-                    place.upstream,
+                    *(each.flow, place.topic, place.partition, place.upstream),
                     place.target_topic,
-                    place.downstream if place.downstream >= 0 else NOTHING,
-                    place.behind,
-                    str(place.translated.exactness),
+                    place.downstream if place.downstream >= 0 else None,
+                    *(place.behind, place.translated.exactness),
                 )
                 for each, one in found
                 for place in one.places
             ),
         )
-    _end(failures)
+    end(failures)
 
 
 def _survey(
     config: ConfigFile, wanted: Flows, *, target_only: bool
 ) -> tuple[list[GroupSurvey], list[str]]:
-    from mirror.pairs import flow_roles
-
-    chosen, flows = chosen_flows(config, wanted)
-    surveys, failures = [], []
-    with Reach(chosen.clusters, client_id="mirror.group") as reach:
-        rests = flow_roles.resting_flows(chosen, reach)
-        for flow in flows:
-            writers = flow_roles.writers(chosen, rests, flow.name)
-            try:
-                surveys.append(_look(flow, reach, writers, target_only=target_only))
-            except ClusterError as error:
-                failures.append(f"flow {flow.name}: {error}")
+    look = partial(_look, target_only=target_only)
+    found, failures = of_each_flow(*chosen_flows(config, wanted), "mirror.group", look)
     failures += [
-        f"flow {each.flow}: group {group}: {why}"
-        for each in surveys
+        f"flow {name}: group {group}: {why}"
+        for name, each in found.items()
         for group, why in each.failures
     ]
-    return surveys, failures
+    return [*found.values()], failures
 
 
 def _look(
@@ -357,16 +322,7 @@ def _group_document(group: SurveyedGroup) -> dict[str, Any]:
     }
 
 
-def _end(failures: list[str]) -> None:
-    complain(*failures)
-    if failures:
-        raise typer.Exit(EXIT_FAILED)
-
-
-# ---- `translate`: offsets between the sides of a flow ----
-#
-# It reads the offset map on the target and works without a service; it needs the
-# source only for a group's offsets there. It changes nothing on any cluster.
+# ---- `mirror group translate`: offsets between the sides of a flow ----
 
 
 COLUMNS = (
@@ -389,7 +345,7 @@ def translate(
         int | None, typer.Option("--partition", "-p", min=0, help="Of the topic.")
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="The next offset to read.")
+        int | None, typer.Option(min=0, help="The next offset to read.")
     ] = None,
     reverse: Annotated[
         bool,
@@ -421,8 +377,6 @@ def translate(
       mirror group translate -c mirror.yaml -t orders -p 3 --offset 1234
       mirror group translate -c mirror.yaml -t A.orders -p 3 --offset 1200 --reverse
     """
-    from mirror.pairs import flow_roles
-
     single = (topic, partition, offset)
     given = [each is not None for each in single]
     if not (all(given) if group is None else not any(given)):
@@ -430,28 +384,12 @@ def translate(
             "pass a GROUP, or all of --topic, --partition and --offset"
         )
     chosen, flows = chosen_flows(config, flow)
-    found: list[tuple[str, OffsetAnswer]] = []
-    failures = []
-    with Reach(chosen.clusters, client_id="mirror.group") as reach:
-        rests = flow_roles.resting_flows(chosen, reach)
-        for each in flows:
-            writers = flow_roles.writers(chosen, rests, each.name)
-            try:
-                group_survey = _ask(
-                    each, reach, writers, group, single, reverse=reverse
-                )
-            except ClusterError as error:
-                failures.append(f"flow {each.name}: {error}")
-                continue
-            found += [(each.name, answer) for answer in group_survey]
+    ask = partial(_ask, group=group, single=single, reverse=reverse)
+    answers, failures = of_each_flow(chosen, flows, "mirror.group", ask)
+    found = [(name, answer) for name, some in answers.items() for answer in some]
     if output is OffsetsForm.JSON:
-        document(
-            {
-                "reverse": reverse,
-                "answers": [_document(name, answer) for name, answer in found],
-                "failures": failures,
-            }
-        )
+        told = [_document(name, answer) for name, answer in found]
+        document({"reverse": reverse, "answers": told, "failures": failures})
     elif output is OffsetsForm.CSV:
         ends = {each.name: each.source if reverse else each.target for each in flows}
         write(_line(ends[name], answer) for name, answer in found)
@@ -464,25 +402,22 @@ def translate(
             if group
             else f"no record of {topic}-{partition} (its name on the {side}) was copied"
         ]
-    complain(*failures)
-    if failures:
-        raise typer.Exit(EXIT_FAILED)
+    end(failures)
 
 
 def _ask(
     flow: FlowConfig,
     reach: Reach,
     writers: Merging,
+    *,
     group: str | None,
     single: tuple[str | None, int | None, int | None],
-    *,
     reverse: bool,
 ) -> list[OffsetAnswer]:
     from mirror.offsets import group_survey
-    from mirror.offsets.group_survey import known_of
 
     target = reach(flow.target)
-    known = known_of(flow, target)
+    known = group_survey.known_of(flow, target)
     joint = _joint(flow, reach, writers, known, reverse=reverse)
     if group is not None:
         cluster = target if reverse else reach(flow.source)
@@ -506,12 +441,7 @@ def _ask(
 
 
 def _joint(
-    flow: FlowConfig,
-    reach: Reach,
-    writers: Merging,
-    known: OffsetMap,
-    *,
-    reverse: bool,
+    flow: FlowConfig, reach: Reach, writers: Merging, known: OffsetMap, *, reverse: bool
 ) -> JointMap | None:
     """Both maps of the topics that another flow copies back. They need both clusters,
     so a flow without such topics does not ask for the other one.
@@ -520,12 +450,13 @@ def _joint(
     from mirror.offsets.joint import JointMap
     from mirror.offsets.runs import topic_name
 
-    back = {writers.back(flow, topic) for topic, _ in known.followed()} - {None}
+    backs = (writers.back(flow, topic) for topic, _ in known.followed())
+    back = {each.name: each for each in backs if each is not None}
     if not back:
         return None
     source, target = reach(flow.source), reach(flow.target)
     if reverse:
-        (flow,) = (each for each in back if each is not None)
+        (flow,) = back.values()
         source, target = target, source
         if target.topic(topic_name(flow.source, flow.separator)) is None:
             return None  # it never ran: nothing that it copied is to be read
@@ -538,13 +469,9 @@ def _joint(
 def _row(flow: str, answer: OffsetAnswer) -> tuple[object, ...]:
     translated = answer.translated
     return (
-        flow,
-        answer.topic,
-        answer.partition,
-        answer.offset,
-        answer.other_topic,
-        translated.offset if translated.offset >= 0 else NOTHING,
-        str(translated.exactness),
+        *(flow, answer.topic, answer.partition, answer.offset, answer.other_topic),
+        translated.offset if translated.offset >= 0 else None,
+        translated.exactness,
     )
 
 

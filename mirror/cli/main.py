@@ -67,32 +67,20 @@ _COMMANDS = {
     "run": ("run:run", "Copy topics as the configuration says, until stopped."),
     "check": ("check:check", "Show what would be copied, and whether it can be."),
     "plan": ("check:plan", "Show what a run would create and change."),
-    "status": (
-        "status:status",
-        "Show the flows and partitions of a running service.",
-    ),
+    "status": ("status:status", "Show the flows and partitions of a running service."),
     "lag": ("status:lag", "Show how far behind each partition is."),
     "risk": ("risk:risk", "Show what a failover now would lose."),
     "topology": ("status:topology", "Draw the clusters and the flows between them."),
     "events": ("status:events", "Show what happened to flows and clusters."),
     "pause": ("flow:pause", "Pause a flow, or some of its topics."),
     "resume": ("flow:resume", "Resume a paused flow, or some of its topics."),
-    "verify": (
-        "proof:verify",
-        "Prove that copies have everything, and the same.",
-    ),
-    "repair": (
-        "repair:app",
-        "Append missing records to copies, or rebuild copies.",
-    ),
+    "verify": ("proof:verify", "Prove that copies have everything, and the same."),
+    "repair": ("repair:app", "Append missing records to copies, or rebuild copies."),
     "compare": (
         "proof:compare",
         "Show where two clusters differ, and what explains it.",
     ),
-    "trace": (
-        "proof:trace",
-        "Show where a record is on all clusters, or why not.",
-    ),
+    "trace": ("proof:trace", "Show where a record is on all clusters, or why not."),
     "pair": ("pair:pair", "Show pairs of clusters, and which one is active."),
     "drill": ("pair:drill", "Rehearse a failover; applications notice nothing."),
     "switch": ("switch:switch", "Make the other cluster of a pair active."),
@@ -100,22 +88,13 @@ _COMMANDS = {
         "switch:failover",
         "Make the other cluster active, because one is gone.",
     ),
-    "tail": (
-        "tail:app",
-        "Show and settle what a failover left uncopied.",
-    ),
+    "tail": ("tail:app", "Show and settle what a failover left uncopied."),
     "failback": (
         "switch:failback",
         "Go home to a cluster that is back after a failover.",
     ),
-    "conflicts": (
-        "tail:conflicts",
-        "Show keys that were written on both clusters.",
-    ),
-    "adopt": (
-        "adopt:adopt",
-        "Take over flows from MirrorMaker 2, or hand them back.",
-    ),
+    "conflicts": ("tail:conflicts", "Show keys that were written on both clusters."),
+    "adopt": ("adopt:adopt", "Take over flows from MirrorMaker 2, or hand them back."),
     "demo": ("installation:demo", "Watch it work on two clusters of its own."),
     "compile": (
         "installation:compile_",
@@ -125,10 +104,7 @@ _COMMANDS = {
         "installation:version",
         "Print the versions of mirror and what it runs on.",
     ),
-    "topic": (
-        "topic:app",
-        "Show topics and their copies; correct configs and ACLs.",
-    ),
+    "topic": ("topic:app", "Show topics and their copies; correct configs and ACLs."),
     "schema": (
         "schema:app",
         "Show the schemas of both registries; copy what is missing.",

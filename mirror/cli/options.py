@@ -2,40 +2,48 @@
 
 `ConfigFile` is the path of the configuration, from -c or MIRROR_CONFIG; `read_config`
 reads it and prints its warnings. `flow_of` finds a flow by name and `pair_of` the pair
-of its clusters; `chosen_flows` applies the option `Flows`, and `require_selected`
-refuses a configuration that selects less than the service does. `read_usable` also
-checks that functions named by flows can be used; only a configuration that names one
-pays for importing it. `place_of` reads a place in a log; `agreed` asks before anything
-is changed.
+of its clusters; `chosen_flows` applies the option `Flows`, `of_each_flow` asks each of
+them the same, and `require_selected` refuses a configuration that selects less than the
+service does. `read_usable` also checks that functions named by flows can be used; only
+a configuration that names one pays for importing it. `place_of` and `time_of` read a
+place in a log; `agreed` asks before anything is changed.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated
+import time
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from mirror.cli import interrupts
-from mirror.cli.output import complain
+from mirror.cli.output import Form, Output, complain
 from mirror.config.load import load
 from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import flow_ends
 from mirror.config.values import near
-from mirror.errors import ConfigError, MirrorError
+from mirror.errors import ClusterError, ConfigError, FencedError, MirrorError
 from mirror.status.wording import named
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.reach import Reach
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.starting import StartPoint
+    from mirror.topics.merging import Merging
+    from mirror.topics.topics import MirroredTopic
 
+T = TypeVar("T")
 
 CONFIG_VARIABLE = "MIRROR_CONFIG"
 LAST_READ: ContextVar[MirrorConfig | None] = ContextVar("LAST_READ", default=None)
@@ -215,16 +223,72 @@ def place_of(text: str, *, option: str = "--to") -> StartPoint:
     return StartPoint(timestamp=int(moment.timestamp() * 1000))
 
 
+def time_of(
+    text: str, *, option: str, first: str = "earliest", words: str = "earliest"
+) -> int:
+    """The time that an option names, in epoch milliseconds. `first`: the word for where
+    a log begins; `words`: all that may be given instead of a time.
+    """
+    from mirror.clusters.admin import topic_admin
+
+    place = place_of("earliest" if text == first else text, option=option)
+    if place.offset is not None or place.timestamp == topic_admin.LATEST:
+        raise typer.BadParameter(
+            f"{option}: cannot read {text}; use {words}, 2026-01-31T08:00:00Z or "
+            "@1769846400000"
+        )
+    if place.timestamp > time.time() * 1000:
+        raise typer.BadParameter(f"{option}: {text} is in the future")
+    return place.timestamp
+
+
+_ATTEMPTS = 3
+
+
+def despite_fencing(work: Callable[[], T]) -> T:
+    """Do it again if a run of the service that began meanwhile fenced us.
+
+    Raises:
+        FencedError: that happened each time.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return work()
+        except FencedError:
+            continue
+    return work()
+
+
+# ---- commands ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The options of each command that changes something."""
+
+    dry_run: DryRun = False
+    yes: Yes = False
+    output: Output = Form.TABLE
+
+    def agreed(self, question: str) -> bool:
+        """Whether to go ahead; raises as `agreed`."""
+        return not self.dry_run and agreed(question, yes=self.yes)
+
+
+def family(text: str) -> typer.Typer:
+    """A command that has only commands below it."""
+    return typer.Typer(
+        help=text, no_args_is_help=True, rich_markup_mode=None, callback=lambda: None
+    )
+
+
 # ---- flows of a configuration ----
 
 
 Flows = Annotated[
     list[str] | None,
     typer.Option(
-        "--flow",
-        "-f",
-        metavar="A->B",
-        help="Only this flow, A->B or A/B. Repeatable.",
+        "--flow", "-f", metavar="A->B", help="Only this flow, A->B or A/B. Repeatable."
     ),
 ]
 
@@ -250,6 +314,40 @@ def chosen_flows(
     return chosen, [flow for flow in flows if flow.name in names]
 
 
+@contextmanager
+def noted(
+    failures: list[str], flow: FlowConfig, kind: type[MirrorError] = ClusterError
+) -> Iterator[None]:
+    """Note why a flow's part cannot be done, and go on with the others."""
+    try:
+        yield
+    except kind as error:
+        failures.append(f"flow {flow.name}: {error}")
+
+
+def of_each_flow(
+    config: MirrorConfig,
+    flows: Iterable[FlowConfig],
+    client_id: str,
+    ask: Callable[[FlowConfig, Reach, Merging], T],
+) -> tuple[dict[str, T], list[str]]:
+    """What `ask` finds out about each flow, given the flows that write its copies; and
+    which flows have clusters that do not answer.
+    """
+    from mirror.clusters.reach import Reach
+    from mirror.pairs import flow_roles
+
+    found: dict[str, T] = {}
+    failures: list[str] = []
+    with Reach(config.clusters, client_id=client_id) as reach:
+        rests = flow_roles.resting_flows(config, reach)
+        for flow in flows:
+            writers = flow_roles.writers(config, rests, flow.name)
+            with noted(failures, flow):
+                found[flow.name] = ask(flow, reach, writers)
+    return found, failures
+
+
 def require_selected(config: MirrorConfig, *flows: FlowConfig) -> None:
     """Compare these flows with what their services have noted.
 
@@ -263,6 +361,27 @@ def require_selected(config: MirrorConfig, *flows: FlowConfig) -> None:
         for each in flows:
             ends = (reach(each.source), reach(each.target))
             complain(*selection.require(config, each.name, None, ends))
+
+
+def copied_topics(
+    config: MirrorConfig, flow: FlowConfig, ends: tuple[Cluster, Cluster], pattern: str
+) -> tuple[tuple[MirroredTopic, ...], list[MirroredTopic]]:
+    """All topics that a flow copies, and those of them that match.
+
+    Raises:
+        MirrorError: none does, or the configuration selects less than the service.
+    """
+    from mirror.pairs import selection
+    from mirror.service.positions import matching
+    from mirror.topics import topics
+
+    complain(*selection.require(config, flow.name, None, ends))
+    selected = topics.select(ends[0], flow).topics
+    if not (found := matching(selected, pattern)):
+        raise MirrorError(
+            f"flow {flow.name}: no topic that it copies matches {pattern}"
+        )
+    return selected, found
 
 
 # ---- functions that flows name ----

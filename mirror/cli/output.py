@@ -7,6 +7,7 @@ all commands are here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 import json
 import sys
@@ -22,7 +23,7 @@ from mirror.status import wording
 from mirror.status.states import FlowState, PartitionState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -57,14 +58,22 @@ class Form(StrEnum):
 
 
 Output = Annotated[
-    Form,
-    typer.Option("--output", "-o", help="A table, or JSON for programs."),
+    Form, typer.Option("--output", "-o", help="A table, or JSON for programs.")
 ]
 
 
-def grid(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+Row = Sequence[object] | Mapping[str, object]
+"""The cells of a table, in its order, or a document with fields of its columns' names.
+None is an empty cell."""
+
+
+def grid(columns: Sequence[str], rows: Iterable[Row]) -> Table:
     """Rows under upper-case headings; numbers are right-aligned."""
-    listed = [list(row) for row in rows]
+    names = [column.lower().replace("-", "_") for column in columns]
+    listed = [
+        [row[name] for name in names] if isinstance(row, Mapping) else list(row)
+        for row in rows
+    ]
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for number, column in enumerate(columns):
         numeric = bool(listed) and all(isinstance(row[number], int) for row in listed)
@@ -80,7 +89,7 @@ def grid(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     return made
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def table(columns: Sequence[str], rows: Iterable[Row]) -> None:
     """Print a grid."""
     made = grid(columns, rows)
     console = Console(file=sys.stdout, highlight=False)
@@ -103,13 +112,19 @@ def shown(text: str) -> str:
 
 
 def _cell(value: object) -> Text:
-    text = shown(str(value))
+    text = "" if value is None else shown(str(value))
     return Text(text or NOTHING, style=_STATE_STYLES.get(text, ""))
 
 
 def blank_line() -> None:
     """Separate two tables."""
     sys.stdout.write("\n")
+
+
+def json_line(values: Any) -> None:
+    """Print one JSON document as a line, at once."""
+    sys.stdout.write(json.dumps(values, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
 
 
 def document(values: dict[str, Any]) -> None:
@@ -127,3 +142,10 @@ def complain(*lines: str) -> None:
     for line in lines:
         sys.stderr.write("\n".join(map(shown, line.split("\n"))) + "\n")
     sys.stderr.flush()
+
+
+def end(failures: Sequence[str] = (), *, well: bool = True) -> None:
+    """Tell what went wrong, and end the command with exit code 1 unless all is well."""
+    complain(*failures)
+    if failures or not well:
+        raise typer.Exit(EXIT_FAILED)

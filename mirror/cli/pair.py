@@ -10,12 +10,12 @@ import typer
 from mirror.cli import interrupts
 from mirror.cli.options import ConfigFile, FlowName, flow_of, pair_of, read_config
 from mirror.cli.output import (
-    EXIT_FAILED,
     Form,
     Output,
     blank_line,
     complain,
     document,
+    end,
     moment,
     table,
 )
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.pairs.roles import KeptDrill, Role, Run
-    from mirror.recovery.stage import Finding
 
 COLUMNS = ("PAIR", "ACTIVE", "EPOCH", "SINCE", "RUN")
 FEED_COLUMNS = ("PAIR", "FEEDS", "COPIES", "RESTS")
@@ -64,20 +63,13 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
             owing += look.owes
             failures += look.failures
     if output is Form.JSON:
-        document(
-            {
-                "pairs": [_document(each) for each in found],
-                "failures": failures,
-            }
-        )
+        document({"pairs": list(map(_document, found)), "failures": failures})
     else:
         table(
             COLUMNS,
             [
                 (
-                    each.pair.name,
-                    each.role.active,
-                    each.role.epoch,
+                    *(each.pair.name, each.role.active, each.role.epoch),
                     moment(each.role.since),
                     next((run.text for run in each.runs if run.open), ""),
                 )
@@ -97,17 +89,15 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
         if rows := [_row(run) for each in found for run in each.runs[-_MOST_RUNS:]]:
             blank_line()
             table(RUN_COLUMNS, rows)
-        drills = [
+        if drills := [
             _kept_drill_row(each.pair, drill)
             for each in found
             for drill in each.drilled[-_MOST_RUNS:]
-        ]
-        if drills:
+        ]:
             blank_line()
             table(KEPT_DRILL_COLUMNS, drills)
-    complain(*owing, *failures)
-    if failures:
-        raise typer.Exit(EXIT_FAILED)
+    complain(*owing)
+    end(failures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +132,12 @@ def _look(pair: PairConfig, reach: Reach) -> _PairLook:
         failures.append(problem)
     if remark := roles.remark(entries, pair):
         complain(f"pair {pair.name}: {remark}")
-    made = roles.owed(entries) if pair.fence == "acl" else None
+    owes = []
+    if pair.fence == "acl" and (made := roles.owed(entries)) is not None:
+        owes.append(
+            f"pair {pair.name}: fence of {made.source} pending: producers may write "
+            "there until it answers and a service or `mirror switch` fences them"
+        )
     if text := roles.pending_text(entries, pair):
         complain(f"pair {pair.name}: {text}")
     both = [each for journal in journals for each in journal]
@@ -151,15 +146,8 @@ def _look(pair: PairConfig, reach: Reach) -> _PairLook:
         role=roles.role(entries, pair),
         runs=roles.runs(entries),
         drilled=roles.read_drills(both, pair.name),
-        owes=[] if made is None else [_owed_text(pair, made.source)],
+        owes=owes,
         failures=failures,
-    )
-
-
-def _owed_text(pair: PairConfig, cluster: str) -> str:
-    return (
-        f"pair {pair.name}: fence of {cluster} pending: producers may write there "
-        "until it answers and a service or `mirror switch` fences them"
     )
 
 
@@ -219,9 +207,7 @@ def drill(
     config: ConfigFile,
     records: Annotated[
         int,
-        typer.Option(
-            "--records", min=1, help="Compare this many records from each position on."
-        ),
+        typer.Option(min=1, help="Compare this many records from each position on."),
     ] = 100,
     output: Output = Form.TABLE,
 ) -> None:
@@ -268,12 +254,11 @@ def drill(
     else:
         typer.echo(done.text)
         if done.findings:
-            table(DRILL_COLUMNS, map(_drill_row, done.findings))
+            table(DRILL_COLUMNS, map(asdict, done.findings))
     complain(*(f"not looked at: {each}" for each in done.unseen))
     if not_kept:
         complain(f"the journal does not keep this drill: {not_kept}")
-    if done.verdict is not Level.READY:
-        raise typer.Exit(EXIT_FAILED)
+    end(well=done.verdict is Level.READY)
 
 
 def _require_direction(
@@ -299,7 +284,3 @@ def _require_direction(
     known = procedure.known(pair, journals)
     ownership.require_whole_journals(pair, known.entries, clusters)
     procedure.answer(procedure.Asks.DRILL, flow.source, flow.target, known)
-
-
-def _drill_row(each: Finding) -> tuple[str, ...]:
-    return str(each.level), each.subject, each.reason, each.fix, each.command

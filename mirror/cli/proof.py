@@ -15,7 +15,6 @@ import json
 import os
 from pathlib import Path
 import threading
-import time
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -33,6 +32,7 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -47,24 +47,22 @@ from mirror.cli.options import (
     TopicPattern,
     chosen_flows,
     know_clusters,
-    place_of,
     read_config,
     require_selected,
+    time_of,
 )
 from mirror.cli.output import (
-    EXIT_FAILED,
-    NOTHING,
     Form,
     Output,
     blank_line,
     complain,
     document,
+    end,
     moment,
     print_json,
     table,
 )
-from mirror.cli.service import CaFile, TokenFile, Url, ask
-from mirror.clusters.admin import topic_admin
+from mirror.cli.service import CaFile, Service, TokenFile, Url
 from mirror.clusters.reach import Reach
 from mirror.config.values import near
 from mirror.errors import (
@@ -122,7 +120,6 @@ def verify(
     since: Annotated[
         str,
         typer.Option(
-            "--since",
             metavar="PLACE",
             help="proof (where the last one ended), begin, or a time: "
             "2026-01-31T08:00:00Z, or @ and epoch milliseconds.",
@@ -131,9 +128,8 @@ def verify(
     by: Annotated[
         By,
         typer.Option(
-            "--by",
             help="map: the offset map says which record is which copy's. content: what "
-            "they say; for copies by other tools, also of a flow that never ran.",
+            "they say; for copies by other tools, also of a flow that never ran."
         ),
     ] = By.MAP,
     no_keys: Annotated[
@@ -145,7 +141,6 @@ def verify(
     report: Annotated[
         Path | None,
         typer.Option(
-            "--report",
             metavar="FILE.json",
             help="Write everything to this file, and as a page to FILE.html.",
         ),
@@ -153,31 +148,23 @@ def verify(
     sign_key: Annotated[
         Path | None,
         typer.Option(
-            "--sign-key",
-            metavar="FILE",
-            help="Sign the report with this private key (Ed25519, PEM).",
+            metavar="FILE", help="Sign the report with this private key (Ed25519, PEM)."
         ),
     ] = None,
     check: Annotated[
         Path | None,
         typer.Option(
-            "--check",
             metavar="FILE.json",
             help="Prove nothing; check the signature and the sums of this report.",
         ),
     ] = None,
     public_key: Annotated[
         Path | None,
-        typer.Option(
-            "--public-key",
-            metavar="FILE",
-            help="The key to check it with (Ed25519, PEM).",
-        ),
+        typer.Option(metavar="FILE", help="The key to check it with (Ed25519, PEM)."),
     ] = None,
     tasks: Annotated[
         int | None,
         typer.Option(
-            "--tasks",
             min=1,
             metavar="N",
             help="How many ranges to compare at once; by default as many as this host, "
@@ -242,8 +229,7 @@ def verify(
 
         for proven in found:
             verification.keep(chosen, chosen.flows[proven.flow], proven)
-    if any(proven.findings for proven in found):
-        raise typer.Exit(EXIT_FAILED)
+    end(well=not any(proven.findings for proven in found))
 
 
 def _proven(
@@ -297,40 +283,33 @@ def proof_of(
     """Prove one flow, with a progress bar; `after`: only what came since this proof."""
     from mirror.proofs import verification
 
+    columns = DownloadColumn(), TransferSpeedColumn()
+    with progress(f"verify {flow.name}", *columns, total=None) as show:
+        return verification.prove(config, flow, runner, scope, show=show, after=after)
+
+
+@contextlib.contextmanager
+def progress(
+    text: str, *columns: ProgressColumn, total: int | None
+) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, which gets how much is done, and of how much; `total` until
+    then.
+    """
     console = Console(stderr=True)
     with Progress(
-        TextColumn(f"verify {flow.name}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
+        *(TextColumn(text), BarColumn(), *columns, TimeRemainingColumn()),
         console=console,
         transient=True,
         disable=not console.is_terminal,
-    ) as progress:
-        task = progress.add_task("", total=None)
-        return verification.prove(
-            config,
-            flow,
-            runner,
-            scope,
-            show=lambda done, of: progress.update(task, completed=done, total=of),
-            after=after,
-        )
+    ) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
 def _since(text: str) -> int | None:
     if text == "proof":
         return None
-    place = place_of("earliest" if text == "begin" else text, option="--since")
-    if place.offset is not None or place.timestamp == topic_admin.LATEST:
-        raise typer.BadParameter(
-            f"--since: cannot read {text}; use proof, begin, 2026-01-31T08:00:00Z or "
-            "@1769846400000"
-        )
-    if place.timestamp > time.time() * 1000:
-        raise typer.BadParameter(f"--since: {text} is in the future")
-    return place.timestamp
+    return time_of(text, option="--since", first="begin", words="proof, begin")
 
 
 def _show(found: list[Proven]) -> None:
@@ -341,14 +320,9 @@ def _show(found: list[Proven]) -> None:
             wrong = sum(each.topic == topic for each in proven.findings)
             rows.append(
                 (
-                    proven.flow,
-                    topic,
-                    f"{account.records:,}",
-                    decimal(account.source_bytes),
-                    f"{account.equal:,}",
-                    ", ".join(explained) or NOTHING,
-                    wrong,
-                    moment(proven.at),
+                    *(proven.flow, topic, f"{account.records:,}"),
+                    *(decimal(account.source_bytes), f"{account.equal:,}"),
+                    *(", ".join(explained), wrong, moment(proven.at)),
                 )
             )
     table(COLUMNS, rows)
@@ -369,24 +343,24 @@ def _show(found: list[Proven]) -> None:
         if proven.findings:
             blank_line()
             shown = proven.findings[:_MOST_SHOWN]
-            table(FINDING_COLUMNS, map(_row, shown))
+            table(
+                FINDING_COLUMNS,
+                ((*found_where(each), each.count, each.detail) for each in shown),
+            )
             if more := len(proven.findings) - len(shown):
                 complain(f"{proven.flow}: {more:,} more findings; --report has all")
 
 
-def _row(finding: ProofFinding) -> tuple[object, ...]:
-    return (
-        finding.kind.value,
-        record_at(finding.topic, finding.partition, finding.source),
-        record_at(finding.target_topic, finding.partition, finding.target),
-        finding.count,
-        finding.detail,
+def found_where(finding: ProofFinding) -> tuple[str, str | None, str | None]:
+    """Its kind, and the coordinates of the record and of the copy, in a table."""
+    source, target = (
+        None if offset is None else f"{topic}-{finding.partition}@{offset}"
+        for topic, offset in (
+            (finding.topic, finding.source),
+            (finding.target_topic, finding.target),
+        )
     )
-
-
-def record_at(topic: str, partition: int, offset: int | None) -> str:
-    """The coordinates of a record, in a table."""
-    return NOTHING if offset is None else f"{topic}-{partition}@{offset}"
+    return finding.kind.value, source, target
 
 
 # ---- report files: written, and checked ----
@@ -427,9 +401,7 @@ def check_report(report: Path, public_key: Path | None) -> None:
         told = json.loads(_read("--check", report))
     except MALFORMED as error:
         raise MirrorError(f"--check: {report} is no JSON: {error}") from error
-    if problems := evidence.problems(told, key):
-        complain(*(f"{report}: {problem}" for problem in problems))
-        raise typer.Exit(EXIT_FAILED)
+    end([f"{report}: {problem}" for problem in evidence.problems(told, key)])
     complain(f"{report}: signed with this key, and unchanged")
 
 
@@ -535,13 +507,7 @@ def compare(
         found += _of_schemas(chosen, going, (a, b), reach)
     shown = [each for each in found if show_all or not each.expected]
     if output is Form.JSON:
-        document(
-            {
-                "a": a,
-                "b": b,
-                "differences": [asdict(each) for each in shown],
-            }
-        )
+        document({"a": a, "b": b, "differences": list(map(asdict, shown))})
     else:
         table(("WHAT", "NAME", a, b, "EXPECTED"), map(_compare_row, shown))
         if explained := len(found) - len(shown):
@@ -549,8 +515,7 @@ def compare(
                 f"{explained} differences are explained by the configuration; "
                 "--all shows them"
             )
-    if any(each.expected is False for each in found):
-        raise typer.Exit(EXIT_FAILED)
+    end(well=not any(each.expected is False for each in found))
 
 
 def _of_schemas(
@@ -574,7 +539,7 @@ def _of_schemas(
 def _compare_row(each: Difference) -> tuple[str, ...]:
     word = {True: "yes", False: "no", None: "not seen"}[each.expected]
     why = f": {each.reason}" if each.reason else ""
-    return each.what, each.name, each.a or NOTHING, each.b or NOTHING, word + why
+    return each.what, each.name, each.a, each.b, word + why
 
 
 # ---- `mirror trace` ----
@@ -611,7 +576,6 @@ def trace(
     key: Annotated[
         str | None,
         typer.Option(
-            "--key",
             metavar="TEXT",
             help="Find the record by its key, in UTF-8, instead of its offset: the "
             "first one with it at --time or after.",
@@ -661,10 +625,12 @@ def trace(
     by_offset = partition is not None and offset is not None
     if by_key == by_offset or (partition is None) != (offset is None):
         raise typer.BadParameter("pass PARTITION and OFFSET, or --key and --time")
-    since = _time(at) if at is not None else 0
+    since = time_of(at, option="--time") if at is not None else 0
     chosen = read_config(config)
     know_clusters(chosen, cluster)
-    service = _Service(url, config, token_file=token_file, ca_file=ca_file)
+    where = config if url is None else None
+    asked = Service(url=url, config=where, token_file=token_file, ca_file=ca_file)
+    service = _AskedOnce(asked)
     console = Console(stderr=True)
     with (
         Reach(chosen.clusters, client_id="mirror.trace") as reach,
@@ -680,36 +646,23 @@ def trace(
             _check(start, hops, reach)
         rows = tracing.trace(start, hops)
     if output is Form.JSON:
-        document(
-            {
-                "record": start._asdict(),
-                "places": [_document(row) for row in rows],
-            }
-        )
+        places = list(map(_document, rows))
+        document({"record": start._asdict(), "places": places})
     else:
-        table(TRACE_COLUMNS, map(_cells, rows))
+        table(TRACE_COLUMNS, map(_document, rows))
     if service.failure and any(row.how is How.BEHIND for row in rows):
         complain(
             "note: whether a partition that is BEHIND is set aside is not known: "
             f"{service.failure}"
         )
-    if not all(row.right for row in rows):
-        raise typer.Exit(EXIT_FAILED)
+    end(well=all(row.right for row in rows))
 
 
-class _Service:
+class _AskedOnce:
     """The running service, asked once, and only if something is not copied yet."""
 
-    def __init__(
-        self,
-        url: str | None,
-        config: Path,
-        *,
-        token_file: Path | None,
-        ca_file: Path | None,
-    ) -> None:
-        self._asked = (url, config if url is None else None)
-        self._token_file, self._ca_file = token_file, ca_file
+    def __init__(self, service: Service) -> None:
+        self._service = service
         self._flows: list[dict[str, Any]] | None = None
         self.failure = ""
         """Why it does not answer; empty if it does, or was not asked."""
@@ -719,9 +672,7 @@ class _Service:
         if self._flows is None:
             self._flows = []
             try:
-                self._flows = ask(
-                    *self._asked, token_file=self._token_file, ca_file=self._ca_file
-                )["flows"]
+                self._flows = self._service.ask()["flows"]
             except MirrorError as error:
                 self.failure = str(error)
         of_flow = (each for each in self._flows if each["name"] == flow)
@@ -730,18 +681,6 @@ class _Service:
                 faulted = each["state"] == PartitionState.FAULTED
                 return str(each["reason"]) if faulted else ""
         return ""
-
-
-def _time(text: str) -> int:
-    place = place_of(text, option="--time")
-    if place.offset is not None or place.timestamp == topic_admin.LATEST:
-        raise typer.BadParameter(
-            f"--time: cannot read {text}; use earliest, 2026-01-31T08:00:00Z or "
-            "@1769846400000"
-        )
-    if place.timestamp > time.time() * 1000:
-        raise typer.BadParameter(f"--time: {text} is in the future")
-    return place.timestamp
 
 
 def _topic(cluster: Cluster, name: str) -> Topic:
@@ -786,20 +725,6 @@ def _check(start: RecordPlace, hops: Hops, reach: Reach) -> None:
                 f"cluster {start.cluster}: {start.topic}-{start.partition} has no "
                 f"offset {start.offset} yet: {content.detail}"
             )
-
-
-def _cells(row: Row) -> tuple[object, ...]:
-    return (
-        row.cluster,
-        row.topic,
-        row.partition if row.partition >= 0 else NOTHING,
-        row.offset if row.offset >= 0 else NOTHING,
-        _moment(row.time) or NOTHING,
-        row.flow,
-        row.how,
-        row.sameness,
-        row.detail,
-    )
 
 
 def _moment(epoch_ms: int) -> str | None:

@@ -1,45 +1,35 @@
 """`mirror repair`: append records that copies do not have, or copy all again.
 
 `append` proves the copies, shows what can be done about each finding, asks, and lets
-`repairs.appending` write. It needs both clusters but no running service; one that is
-running is fenced for a moment, and goes on by itself.
+`proofs.repair_appending` write. It needs both clusters but no running service; one that
+is running is fenced for a moment, and goes on by itself.
 """
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import asdict
 import re
 from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn
 import typer
 
 from mirror.cli.options import (
+    Change,
     ConfigFile,
-    DryRun,
     FlowName,
     TopicPattern,
-    Yes,
-    agreed,
+    despite_fencing,
+    family,
     flow_of,
     read_config,
     require_selected,
 )
-from mirror.cli.output import (
-    EXIT_FAILED,
-    NOTHING,
-    Form,
-    Output,
-    complain,
-    document,
-    moment,
-    table,
-)
-from mirror.cli.proof import proof_of, proof_runner, record_at
+from mirror.cli.output import Form, complain, document, end, moment, table
+from mirror.cli.proof import found_where, progress, proof_of, proof_runner
+from mirror.cli.spread import spread
 from mirror.clusters.admin import topic_admin
-from mirror.errors import FencedError
 from mirror.pairs.control import RebuildStep
 from mirror.proofs import repair_appending, repair_rebuilding
 from mirror.proofs.account import Scope
@@ -48,11 +38,11 @@ from mirror.proofs.repair_rebuilding import rebuilding
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.pairs.control import KeptGroup, Rebuild
-    from mirror.proofs.repair_appending import Advice, Repairing
+    from mirror.proofs.repair_appending import Advice
     from mirror.proofs.repair_rebuilding import (
         Irreplaceable,
         Rebuilding,
@@ -60,20 +50,14 @@ if TYPE_CHECKING:
     )
     from mirror.proofs.verification import Proven
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Repair copies of a flow."
-)
+app = family("Repair copies of a flow.")
 
 COLUMNS = ("KIND", "SOURCE", "TARGET", "COUNT", "REPAIR", "WHY")
-_ATTEMPTS = 3
 _MOST_SHOWN = 1_000
 
 
-@app.callback()
-def _group() -> None: ...
-
-
 @app.command("append", short_help="Append records that copies lack.")
+@spread
 def append(
     flow: FlowName,
     *,
@@ -86,9 +70,7 @@ def append(
             help="Also append records whose keys have later records in the copy.",
         ),
     ] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Prove copies from their first record on, and append what is MISSING.
 
@@ -111,7 +93,7 @@ def append(
     chosen = read_config(config)
     repaired = flow_of(chosen, flow)
     require_selected(chosen, repaired)
-    if dry_run:
+    if change.dry_run:
         repair_appending.refuse(chosen, repaired, ())
     else:
         repair_appending.begin(chosen, repaired)
@@ -124,25 +106,20 @@ def append(
         chosen, repaired, proven, although_order=although_order
     ) as repairing:
         advice = tuple(remedies(proven.findings, repairing.obstacles))
-        if output is Form.TABLE:
+        if change.output is Form.TABLE:
             _show(advice)
         planned = sum(repairing.counts.values())
-        if (
-            planned
-            and not dry_run
-            and agreed(
-                f"Append {some(planned, 'record')} to copies of {repaired.name}?",
-                yes=yes,
-            )
+        if planned and change.agreed(
+            f"Append {some(planned, 'record')} to copies of {repaired.name}?"
         ):
-            _append(repairing)
+            despite_fencing(repairing.append)
             advice = tuple(remedies(proven.findings, repairing.obstacles))
-        done = {} if dry_run else repairing.counts
-    if output is Form.JSON:
+        done = {} if change.dry_run else repairing.counts
+    if change.output is Form.JSON:
         document(
             {
                 "flow": repaired.name,
-                "dry_run": dry_run,
+                "dry_run": change.dry_run,
                 "appended": done,
                 "findings": [_fields(each) for each in advice],
             }
@@ -151,61 +128,27 @@ def append(
         complain(f"appended {some(count, 'record')} to the copy of {name}")
     if not proven.findings:
         complain(f"{repaired.name}: nothing to repair")
-    if any(each.remedy is not Remedy.APPEND for each in advice) or (dry_run and advice):
-        raise typer.Exit(EXIT_FAILED)
-
-
-def _append(repairing: Repairing) -> None:
-    for attempt in range(_ATTEMPTS):
-        try:
-            repairing.append()
-        except FencedError:
-            # The fenced service came back before we were done.
-            if attempt == _ATTEMPTS - 1:
-                raise
-        else:
-            return
+    left = any(each.remedy is not Remedy.APPEND for each in advice)
+    end(well=not left and not (change.dry_run and advice))
 
 
 def _show(advice: tuple[Advice, ...]) -> None:
-    if not advice:
-        return
-    table(
-        COLUMNS,
-        (
-            (
-                each.finding.kind.value,
-                record_at(
-                    each.finding.topic, each.finding.partition, each.finding.source
-                ),
-                record_at(
-                    each.finding.target_topic,
-                    each.finding.partition,
-                    each.finding.target,
-                ),
-                each.finding.count,
-                each.remedy.value,
-                each.why,
-            )
-            for each in advice[:_MOST_SHOWN]
-        ),
-    )
+    shown = [
+        (*found_where(each.finding), each.finding.count, each.remedy.value, each.why)
+        for each in advice[:_MOST_SHOWN]
+    ]
+    if shown:
+        table(COLUMNS, shown)
     if more := len(advice[_MOST_SHOWN:]):
         complain(f"{more:,} more findings; -o json has all")
 
 
 def _fields(advice: Advice) -> dict[str, object]:
-    return advice.finding.document() | {
-        "repair": advice.remedy.value,
-        "why": advice.why,
-    }
+    told = {"repair": advice.remedy.value, "why": advice.why}
+    return advice.finding.document() | told
 
 
 # ---- `rebuild`: delete a copy, and let the flow copy it again ----
-#
-# It proves that the source has all that the copy has, shows which groups go on where,
-# asks, and lets `repairs.rebuilding` do it. A service has to copy meanwhile, here or
-# elsewhere; the command waits for it.
 
 
 LOST_COLUMNS = ("PARTITION", "FIRST", "LAST", "COUNT", "WHY")
@@ -217,6 +160,7 @@ _LEFT = {
 
 
 @app.command("rebuild", short_help="Delete a copy, and copy it again.")
+@spread
 def rebuild(
     flow: FlowName,
     topic: Annotated[
@@ -224,9 +168,7 @@ def rebuild(
     ],
     *,
     config: ConfigFile,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Delete the copy of a topic, and copy it again from the first record.
 
@@ -251,25 +193,31 @@ def rebuild(
     steered = flow_of(chosen, flow)
     require_selected(chosen, steered)
     told: dict[str, object] = {}
-    with rebuilding(chosen, steered, topic, dry_run=dry_run) as work:
-        note = work.unfinished(withdraw=not dry_run)
+    with rebuilding(chosen, steered, topic, dry_run=change.dry_run) as work:
+        note = work.unfinished(withdraw=not change.dry_run)
         if note is None or note.step is RebuildStep.PAUSED:
-            note = _begin(work, chosen, steered, told, output, dry_run=dry_run, yes=yes)
+            note = _begin(work, chosen, steered, told, change)
         else:
             complain(
                 f"{work.copy}: a rebuild that began at {moment(note.at)} is not done: "
                 f"{_LEFT[note.step]}"
             )
-            if dry_run or not agreed(f"Go on with the rebuild of {topic}?", yes=yes):
+            if not change.agreed(f"Go on with the rebuild of {topic}?"):
                 note = None
-        left = {} if note is None else _finish(work, note)
+        left = {}
+        if note is not None:
+            if not Console(stderr=True).is_terminal:
+                complain(f"{work.copy}: waiting until the flow has copied it again")
+            counts = TextColumn("{task.completed:,}/{task.total:,} offsets")
+            with progress(f"copying {work.copy}", counts, total=0) as show:
+                left = work.finish(note, show=show)
     done = note is not None and not left
-    if output is Form.JSON:
+    if change.output is Form.JSON:
         document(
             {
                 "flow": steered.name,
                 "topic": topic,
-                "dry_run": dry_run,
+                "dry_run": change.dry_run,
                 "rebuilt": done,
                 **told,
                 "groups_left": left,
@@ -280,8 +228,7 @@ def rebuild(
         complain("run the same command again: it moves the groups that are left")
     elif done:
         complain(f"rebuilt {work.copy}, the copy of {topic}")
-    if left or told.get("irreplaceable"):
-        raise typer.Exit(EXIT_FAILED)
+    end(well=not (left or told.get("irreplaceable")))
 
 
 def _begin(
@@ -289,10 +236,7 @@ def _begin(
     config: MirrorConfig,
     flow: FlowConfig,
     told: dict[str, object],
-    output: Form,
-    *,
-    dry_run: bool,
-    yes: bool,
+    change: Change,
 ) -> Rebuild | None:
     """Prove, show and ask. `told`: receives what a document says about it."""
     pattern = re.escape(work.topic.topic)
@@ -314,17 +258,16 @@ def _begin(
                 f"refused: {work.copy} has what {flow.source} does not have, and would "
                 "lose it"
             )
-            if output is Form.TABLE:
+            if change.output is Form.TABLE:
                 _show_lost(preview.irreplaceable)
             return False
-        if output is Form.TABLE and preview.groups:
+        if change.output is Form.TABLE and preview.groups:
             _show_groups(preview.groups)
         what = f"{work.copy} ({some(preview.records, 'record')} to copy again"
         what += f", {some(len(preview.groups), 'group')})"
-        if dry_run:
+        if change.dry_run:
             complain(f"would delete and rebuild {what}")
-            return False
-        return agreed(f"Delete and rebuild {what}?", yes=yes)
+        return change.agreed(f"Delete and rebuild {what}?")
 
     with proof_runner(config) as runner:
 
@@ -336,41 +279,11 @@ def _begin(
         return work.begin(prove, agree)
 
 
-def _finish(work: Rebuilding, note: Rebuild) -> dict[str, str]:
-    with _shown(work.copy) as show:
-        return work.finish(note, show=show)
-
-
-@contextlib.contextmanager
-def _shown(copy: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        complain(f"{copy}: waiting until the flow has copied it again")
-    with Progress(
-        TextColumn(f"copying {copy}"),
-        BarColumn(),
-        TextColumn("{task.completed:,}/{task.total:,} offsets"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
-        task = progress.add_task("", total=0)
-        yield lambda done, of: progress.update(task, completed=done, total=of)
-
-
 def _show_lost(lost: Sequence[Irreplaceable]) -> None:
     table(
         LOST_COLUMNS,
         (
-            (
-                each.partition,
-                NOTHING if each.first is None else each.first,
-                NOTHING if each.last is None else each.last,
-                each.count or NOTHING,
-                each.why,
-            )
+            (each.partition, each.first, each.last, each.count or None, each.why)
             for each in lost[:_MOST_SHOWN]
         ),
     )

@@ -8,7 +8,6 @@ running service and change nothing.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import asdict, dataclass
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,21 +16,27 @@ from rich.filesize import decimal
 import typer
 
 from mirror.cli.group import TargetOnly
-from mirror.cli.options import ConfigFile, Flows, chosen_flows, flow_of, read_config
+from mirror.cli.options import (
+    ConfigFile,
+    Flows,
+    chosen_flows,
+    family,
+    flow_of,
+    of_each_flow,
+    read_config,
+)
 from mirror.cli.output import (
-    EXIT_FAILED,
-    NOTHING,
     Form,
     Output,
     blank_line,
     complain,
     document,
     duration,
+    end,
     moment,
     table,
 )
 from mirror.clusters import codes
-from mirror.clusters.cluster import Cluster
 from mirror.clusters.reach import Reach
 from mirror.errors import BrokerError, ClusterError, UnreachableError
 from mirror.offsets import progress
@@ -41,9 +46,10 @@ from mirror.status.wording import some
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Progress
-    from mirror.status.values import PartitionRisk, RiskStatus, TopicRisk
+    from mirror.status.values import RiskStatus
     from mirror.topics.merging import Merging
 
 
@@ -99,32 +105,22 @@ def risk(
       mirror risk -c mirror.yaml --flow A/B --partitions
       mirror risk -c mirror.yaml --target-only -o json | jq '.flows[].records'
     """
-    from mirror.pairs import flow_roles, selection
-
     chosen, flows = chosen_flows(config, flow)
-    found, failures = [], []
-    with Reach(chosen.clusters, client_id="mirror.risk") as reach:
-        rests = flow_roles.resting_flows(chosen, reach)
-        for each in flows:
-            writers = flow_roles.writers(chosen, rests, each.name)
-            try:
-                ends = (reach(each.target),)  # the source may be gone
-                complain(*selection.require(chosen, each.name, None, ends))
-                found.append(_look(each, reach, writers, target_only=target_only))
-            except ClusterError as error:
-                failures.append(f"flow {each.name}: {error}")
+
+    def look(each: FlowConfig, reach: Reach, writers: Merging) -> _FlowRisk:
+        from mirror.pairs import selection
+
+        ends = (reach(each.target),)  # the source may be gone
+        complain(*selection.require(chosen, each.name, None, ends))
+        return _look(each, reach, writers, target_only=target_only)
+
+    risks, failures = of_each_flow(chosen, flows, "mirror.risk", look)
+    found = [*risks.values()]
     if output is Form.JSON:
-        document(
-            {
-                "flows": list(map(_document, found)),
-                "failures": failures,
-            }
-        )
+        document({"flows": list(map(_document, found)), "failures": failures})
     elif found:
         _show(found, partitions=partitions)
-    complain(*failures)
-    if failures:
-        raise typer.Exit(EXIT_FAILED)
+    end(failures)
 
 
 def _look(
@@ -253,21 +249,9 @@ def _records(found: RiskStatus) -> str:
 
 def _show(found: list[_FlowRisk], *, partitions: bool) -> None:
     if partitions:
-        table(
-            PARTITION_COLUMNS,
-            (_partition_row(each, one) for each in found for one in _worst(each)),
-        )
+        table(PARTITION_COLUMNS, (row for each in found for row in _by_partition(each)))
     else:
-        table(
-            TOPIC_COLUMNS,
-            (
-                _topic_row(each, one)
-                for each in found
-                for one in sorted(
-                    each.risk.topics, key=lambda t: (-t.unknown, -t.records, t.topic)
-                )
-            ),
-        )
+        table(TOPIC_COLUMNS, (row for each in found for row in _by_topic(each)))
     groups = [
         (each.flow.name, name, count)
         for each in found
@@ -278,41 +262,31 @@ def _show(found: list[_FlowRisk], *, partitions: bool) -> None:
         table(GROUP_COLUMNS, groups)
 
 
-def _worst(found: _FlowRisk) -> list[PartitionRisk]:
-    return sorted(
+def _by_topic(found: _FlowRisk) -> Iterator[tuple[object, ...]]:
+    for each in sorted(
+        found.risk.topics, key=lambda t: (-t.unknown, -t.records, t.topic)
+    ):
+        yield (
+            *(found.flow.name, each.topic, f"{each.records:,}", _size(each.bytes)),
+            *(duration(each.seconds), each.unknown, moment(each.at)),
+        )
+
+
+def _by_partition(found: _FlowRisk) -> Iterator[tuple[object, ...]]:
+    for each in sorted(
         found.risk.partitions,
-        key=lambda each: (not each.reason, -each.records, each.topic, each.partition),
-    )
+        key=lambda p: (not p.reason, -p.records, p.topic, p.partition),
+    ):
+        yield (
+            *(found.flow.name, each.topic, each.partition),
+            None if each.reason else f"{each.records:,}",
+            *(f"{each.open:,}", _size(each.bytes), duration(each.seconds)),
+            *(moment(each.at), each.reason),
+        )
 
 
-def _topic_row(found: _FlowRisk, each: TopicRisk) -> tuple[object, ...]:
-    return (
-        found.flow.name,
-        each.topic,
-        f"{each.records:,}",
-        _size(each.bytes),
-        duration(each.seconds),
-        each.unknown,
-        moment(each.at),
-    )
-
-
-def _partition_row(found: _FlowRisk, each: PartitionRisk) -> tuple[object, ...]:
-    return (
-        found.flow.name,
-        each.topic,
-        each.partition,
-        NOTHING if each.reason else f"{each.records:,}",
-        f"{each.open:,}",
-        _size(each.bytes),
-        duration(each.seconds),
-        moment(each.at),
-        each.reason,
-    )
-
-
-def _size(number: int) -> str:
-    return NOTHING if number < 0 else decimal(number)
+def _size(number: int) -> str | None:
+    return None if number < 0 else decimal(number)
 
 
 def _document(found: _FlowRisk) -> dict[str, Any]:
@@ -330,9 +304,7 @@ def _document(found: _FlowRisk) -> dict[str, Any]:
 # ---- `mirror loss list` ----
 
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Show what could not be copied."
-)
+app = family("Show what could not be copied.")
 
 COLUMNS = (
     *("TIME", "FLOW", "CAUSE", "TOPIC", "PARTITION", "FIRST", "LAST", "COUNT"),
@@ -340,17 +312,12 @@ COLUMNS = (
 )
 
 
-@app.callback()
-def _group() -> None: ...
-
-
 @app.command("list", short_help="List the offsets that will not be copied.")
 def list_(
     *,
     config: ConfigFile,
     flow: Annotated[
-        str | None,
-        typer.Option("--flow", metavar="FLOW", help="Only this flow, as in A->B."),
+        str | None, typer.Option(metavar="FLOW", help="Only this flow, as in A->B.")
     ] = None,
     output: Output = Form.TABLE,
 ) -> None:
@@ -370,36 +337,14 @@ def list_(
       mirror loss list -c mirror.yaml -o json | jq '.losses[] | select(.count > 0)'
     """
     chosen = read_config(config)
-    flows = [each for each in chosen.flows.values() if each.enabled]
-    if flow is not None:
-        flows = [flow_of(chosen, flow)]
+    flows = chosen.enabled_flows if flow is None else [flow_of(chosen, flow)]
     found: list[losses.Loss] = []
-    for each in flows:
-        with contextlib.closing(Cluster(chosen.clusters[each.target])) as target:
-            ledger = losses.read(target.connect(), each.source)
-        found += [loss for loss in ledger if loss.flow == each.name]
+    with Reach(chosen.clusters, client_id="mirror") as reach:
+        for each in flows:
+            ledger = losses.read(reach(each.target), each.source)
+            found += [loss for loss in ledger if loss.flow == each.name]
     found.sort(key=lambda loss: loss.at)
     if output is Form.JSON:
-        document(
-            {
-                "losses": [loss.document() for loss in found],
-            }
-        )
+        document({"losses": [loss.document() for loss in found]})
         return
-    table(
-        COLUMNS,
-        (
-            (
-                moment(loss.at),
-                loss.flow,
-                loss.cause.value,
-                loss.topic,
-                loss.partition,
-                loss.first,
-                "" if loss.last is None else loss.last,
-                "" if loss.count is None else loss.count,
-                loss.target_topic,
-            )
-            for loss in found
-        ),
-    )
+    table(COLUMNS, ({**loss.document(), "time": moment(loss.at)} for loss in found))

@@ -10,6 +10,7 @@ import ctypes
 from dataclasses import dataclass, field
 import functools
 import gc
+from importlib import import_module
 from pathlib import Path
 import time
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -26,8 +27,7 @@ from mirror.errors import ConfigError, MirrorError
 from mirror.service.reload import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import TracebackType
+    from collections.abc import Callable, Sequence
 
     from mirror.config.schema import MirrorConfig
     from mirror.status.store import StatusStore
@@ -42,8 +42,7 @@ def run(
     clusters: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ALIAS [ALIAS ...]",
-            help="Run only the flows into these clusters.",
+            metavar="ALIAS [ALIAS ...]", help="Run only the flows into these clusters."
         ),
     ] = None,
     further: Annotated[
@@ -129,9 +128,9 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
             chosen,
             watch=watch,
             proofs=ServiceProofs(),
-            settle_fence=_settle_fence,
-            rehearse=_rehearse,
-            new_count=_new_count,
+            settle_fence=_later("mirror.recovery.pending", "settle_fence"),
+            rehearse=_later("mirror.recovery.drilling.runner", "rehearse"),
+            new_count=_later("mirror.recovery.tails.survey", "Unsettled"),
         )
     )
     end.store = service.store
@@ -156,25 +155,15 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
         raise typer.Exit(EXIT_FAILED)
 
 
-# What few services need, none of them to begin.
+def _later(module: str, name: str) -> Callable[..., Any]:
+    """A function that is loaded when it is called: few services need these, and none to
+    begin.
+    """
 
+    def call(*arguments: Any, **named: Any) -> Any:
+        return getattr(import_module(module), name)(*arguments, **named)
 
-def _rehearse(*arguments: Any, **named: Any) -> Any:
-    from mirror.recovery.drilling.runner import rehearse
-
-    return rehearse(*arguments, **named)
-
-
-def _settle_fence(*arguments: Any, **named: Any) -> Any:
-    from mirror.recovery.pending import settle_fence
-
-    return settle_fence(*arguments, **named)
-
-
-def _new_count() -> Any:
-    from mirror.recovery.tails.survey import Unsettled
-
-    return Unsettled()
+    return call
 
 
 def _read(file: Path, clusters: Sequence[str]) -> tuple[MirrorConfig, tuple[str, ...]]:
@@ -217,17 +206,13 @@ def tend_memory() -> None:
 
 
 # ---- what `mirror run --once` leaves behind for Prometheus ----
-#
-# By `--metrics-file` and `--push-gateway`.
-#
-# Main type: `RunEnd`, a context manager around the run. However the run ends, it
-# writes the metrics; that they cannot be written changes nothing about the exit code.
-# `gateway_address` checks the option.
 
 
 @dataclass(slots=True, kw_only=True)
 class RunEnd:
-    """Writes the metrics of one run when it ends."""
+    """Writes the metrics of one run when it ends, however that is. That they cannot be
+    written changes nothing about the exit code.
+    """
 
     file: Path | None
     gateway: str | None
@@ -240,10 +225,7 @@ class RunEnd:
         return self
 
     def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _where: TracebackType | None,
+        self, _kind: object, error: BaseException | None, _where: object
     ) -> None:
         if self.file is None and self.gateway is None:
             return

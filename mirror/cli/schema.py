@@ -13,24 +13,16 @@ import typer
 
 from mirror.checks.schema_writes import planned_schemas
 from mirror.cli.options import (
+    Change,
     ConfigFile,
-    DryRun,
     Flows,
-    Yes,
-    agreed,
     chosen_flows,
+    family,
+    noted,
     read_config,
 )
-from mirror.cli.output import (
-    EXIT_FAILED,
-    EXIT_OK,
-    NOTHING,
-    Form,
-    Output,
-    complain,
-    document,
-    table,
-)
+from mirror.cli.output import NOTHING, Form, Output, complain, document, end, table
+from mirror.cli.spread import spread
 from mirror.clusters.reach import Reach
 from mirror.config import schema_settings
 from mirror.config.values import near
@@ -54,15 +46,13 @@ if TYPE_CHECKING:
     from mirror.schemas.rules import SchemasResult, SubjectPlan
 
 # ---- `mirror schema sync`: copies what the target's registry is missing, once ----
-#
-# It shows what would be written, in order, and asks; the service does the same at
-# intervals. `schemas.sync` compares and writes.
 
 
 CHANGE_COLUMNS = ("FLOW", "CHANGE", "SUBJECT", "VERSION", "ID", "NOTE")
 _EXISTS = "the subject exists: force puts it into mode IMPORT"
 
 
+@spread
 def sync_schemas(
     config: ConfigFile,
     *,
@@ -74,9 +64,7 @@ def sync_schemas(
         ),
     ] = None,
     flow: Flows = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Copy what the target's registry is missing, once.
 
@@ -96,20 +84,14 @@ def sync_schemas(
     only = _known(subjects or [], found)
     to_write = {name: result.narrowed(only) for name, result in found.items()}
     rows = [row for name, result in to_write.items() for row in _changes(name, result)]
-    if output is Form.JSON:
-        document(
-            {
-                "changes": [
-                    dict(zip(map(str.lower, CHANGE_COLUMNS), row, strict=True))
-                    for row in rows
-                ],
-                "failures": failures,
-            }
-        )
+    if change.output is Form.JSON:
+        names = [each.lower() for each in CHANGE_COLUMNS]
+        changes = [dict(zip(names, row, strict=True)) for row in rows]
+        document({"changes": changes, "failures": failures})
     elif rows:
         table(CHANGE_COLUMNS, rows)
     problems = {name: result.problems for name, result in to_write.items()}
-    if rows and not dry_run and agreed("Write these?", yes=yes):
+    if rows and change.agreed("Write these?"):
         to_do = [each for each in flows if any(row[0] == each.name for row in rows)]
         with Reach(chosen.clusters, client_id=CLIENT) as reach:
             standing = roles(chosen, reach)
@@ -117,7 +99,7 @@ def sync_schemas(
                 if why := standing.resting.get(each.name):
                     failures.append(f"flow {why}")
                     continue
-                try:
+                with noted(failures, each, MirrorError):
                     registries = RegistryPair.open(
                         each,
                         chosen.clusters,
@@ -126,15 +108,11 @@ def sync_schemas(
                     )
                     with closing(registries):
                         done = sync(registries, only=only)
-                except MirrorError as error:
-                    failures.append(f"flow {each.name}: {error}")
-                    continue
-                complain(*(_done(each.name, done)))
-                problems[each.name] = done.narrowed(only).problems
+                    complain(*(_done(each.name, done)))
+                    problems[each.name] = done.narrowed(only).problems
     failures += [f"flow {name}: {text}" for name, some in problems.items()
                  for text in some]  # fmt: skip
-    complain(*failures)
-    raise typer.Exit(EXIT_FAILED if failures else EXIT_OK)
+    end(failures)
 
 
 def _known(names: Sequence[str], found: dict[str, SchemasResult]) -> set[Subject]:
@@ -186,12 +164,7 @@ def _context(text: str) -> str:
         raise typer.BadParameter(str(error)) from error
 
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Show the schemas of both registries; copy what is missing.",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
-)
+app = family("Show the schemas of both registries; copy what is missing.")
 
 
 @app.command("list")
@@ -217,33 +190,25 @@ def list_schemas(
     chosen, flows = copying(config, flow)
     found, failures = looked(chosen, flows)
     if output is Form.JSON:
-        document(
-            {
-                "flows": [
-                    {
-                        "name": name,
-                        "subjects": [_subject(each) for each in result.subjects],
-                    }
-                    for name, result in found.items()
-                ],
-                "failures": failures,
-            }
-        )
+        told = [
+            {"name": name, "subjects": list(map(_subject, result.subjects))}
+            for name, result in found.items()
+        ]
+        document({"flows": told, "failures": failures})
     elif found:
         table(
             LIST_COLUMNS,
             (
                 (
                     *(name, each.subject, f"{each.there}/{each.versions}"),
-                    *(_ids(each), each.state, each.reason or NOTHING),
+                    *(_ids(each), each.state, each.reason),
                 )
                 for name, result in found.items()
                 for each in result.subjects
             ),
         )
     wrong = any(result.problems for result in found.values())
-    complain(*failures)
-    raise typer.Exit(EXIT_FAILED if failures or wrong else EXIT_OK)
+    end(failures, well=not wrong)
 
 
 @app.command("trace")
@@ -276,37 +241,26 @@ def trace_schema(
       mirror schema trace -c mirror.yaml --id 41 -o json | jq '.flows[].same'
     """
     chosen, flows = copying(config, flow)
-    traced, failures = {}, []
+    traced = {}
+    failures: list[str] = []
     with Reach(chosen.clusters, client_id=CLIENT) as reach:
         for each in flows:
-            try:
-                clusters = chosen.clusters
-                with open_registries(
-                    each, clusters[each.source], clusters[each.target]
-                ) as both:
-                    traced[each.name] = trace(both, each, context, number, reach=reach)
-            except MirrorError as error:
-                failures.append(f"flow {each.name}: {error}")
+            ends = chosen.clusters[each.source], chosen.clusters[each.target]
+            with (
+                noted(failures, each, MirrorError),
+                open_registries(each, *ends) as both,
+            ):
+                traced[each.name] = trace(both, each, context, number, reach=reach)
     if output is Form.JSON:
-        flows_shown = [
-            {"name": name, **found.document()} for name, found in traced.items()
-        ]
-        document(
-            {
-                "id": number,
-                "flows": flows_shown,
-                "failures": failures,
-            }
-        )
+        told = [{"name": name, **found.document()} for name, found in traced.items()]
+        document({"id": number, "flows": told, "failures": failures})
     else:
         for name, found in traced.items():
             table(TRACE_COLUMNS, map(_place, found.places))
             complain(f"flow {name}: {found.summary}")
             for alias, text in found.texts.items():
                 typer.echo(f"\n{alias}:\n{text}")
-    complain(*failures)
-    differs = any(not found.same for found in traced.values())
-    raise typer.Exit(EXIT_FAILED if failures or differs else EXIT_OK)
+    end(failures, well=all(found.same for found in traced.values()))
 
 
 app.command("sync")(sync_schemas)
@@ -333,20 +287,14 @@ def _subject(each: SubjectPlan) -> dict[str, Any]:
 
 def _place(each: SchemaPlace) -> tuple[str, ...]:
     version = each.version
+    deleted = "yes" if version.deleted else "no"
     return (
-        each.cluster,
-        version.context or NOTHING,
-        version.subject,
-        str(version.version),
-        "yes" if version.deleted else "no",
-        each.role,
+        *(each.cluster, version.context, version.subject, str(version.version)),
+        *(deleted, each.role),
     )
 
 
 # ---- the flows that copy schemas, for the commands of `mirror schema` ----
-#
-# `copying` chooses them, `roles` and `order` tell which copy now, and `looked`
-# compares both sides of each, without changing anything.
 
 
 CLIENT = "mirror.schema"
@@ -389,7 +337,7 @@ def looked(
 ) -> tuple[dict[str, SchemasResult], list[str]]:
     """What each flow would do, and what failed; without those that rest."""
     found: dict[str, SchemasResult] = {}
-    failures = []
+    failures: list[str] = []
     with Reach(chosen.clusters, client_id=CLIENT) as reach:
         standing = roles(chosen, reach)
         complain(*standing.notes)
@@ -397,18 +345,12 @@ def looked(
             if why := standing.resting.get(each.name):
                 complain(f"flow {why}")
                 continue
-            try:
+            with noted(failures, each, MirrorError):
                 found[each.name] = planned_schemas(chosen, each, order(standing), reach)
-            except MirrorError as error:
-                failures.append(f"flow {each.name}: {error}")
     return found, failures
 
 
 # ---- `close` and `open`: the registries' side of a switch ----
-#
-# Both work on one cluster's registry, for the flows that copy schemas between it and
-# others. `schemas.modes` compares and changes; a switch does the same by
-# itself.
 
 
 COLUMNS = ("CLUSTER", "SUBJECT", "NOW", "THEN")
@@ -419,14 +361,8 @@ ClusterAlias = Annotated[
 
 
 @app.command("close")
-def close_cluster(
-    cluster: ClusterAlias,
-    *,
-    config: ConfigFile,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
-) -> None:
+@spread
+def close_cluster(cluster: ClusterAlias, *, config: ConfigFile, change: Change) -> None:
     """Keep applications from registering in a cluster's registry.
 
     The subjects that flows copy from there become READONLY. Where a flow copies every
@@ -440,18 +376,12 @@ def close_cluster(
       mirror schema close A -c mirror.yaml --dry-run
       mirror schema close A -c mirror.yaml --yes
     """
-    _change(cluster, config, opens=False, dry_run=dry_run, yes=yes, output=output)
+    _change(cluster, config, change, opens=False)
 
 
 @app.command("open")
-def open_cluster(
-    cluster: ClusterAlias,
-    *,
-    config: ConfigFile,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
-) -> None:
+@spread
+def open_cluster(cluster: ClusterAlias, *, config: ConfigFile, change: Change) -> None:
     """Let applications register in a cluster's registry again.
 
     Gives every subject and context the mode that it had before a flow put it into
@@ -466,19 +396,18 @@ def open_cluster(
       mirror schema open B -c mirror.yaml --dry-run
       mirror schema open B -c mirror.yaml --yes -o json
     """
-    _change(cluster, config, opens=True, dry_run=dry_run, yes=yes, output=output)
+    _change(cluster, config, change, opens=True)
 
 
-def _change(
-    alias: str, file: Path, *, opens: bool, dry_run: bool, yes: bool, output: Form
-) -> None:
+def _change(alias: str, file: Path, change: Change, *, opens: bool) -> None:
     config = read_config(file)
-    others = dict(_others(config, alias, opens=opens))
+    others = _others(config, alias, opens=opens)
+    slowest = min(flow.schemas_requests_per_second for flow in others.values())
     refused: list[str] = []
     shown: list[ModeChange] = []
     with (
         Reach(config.clusters, client_id="mirror.schema") as reach,
-        Registry(config.clusters[alias], pace=_pace(others)) as registry,
+        Registry(config.clusters[alias], pace=RequestPace(slowest)) as registry,
     ):
         planned = []
         for other, flow in others.items():
@@ -495,52 +424,36 @@ def _change(
             planned.append((claims, new))
             shown += [each for each in new if each.now is not each.then]
         rows = [_row(alias, each) for each in shown]
-        if output is Form.JSON:
-            document(
-                {
-                    "changes": [
-                        dict(zip(map(str.lower, COLUMNS), row, strict=True))
-                        for row in rows
-                    ],
-                }
-            )
+        if change.output is Form.JSON:
+            names = [each.lower() for each in COLUMNS]
+            document({"changes": [dict(zip(names, row, strict=True)) for row in rows]})
         elif rows:
             table(COLUMNS, rows)
-        if rows and not dry_run and agreed("Set these modes?", yes=yes):
+        if rows and change.agreed("Set these modes?"):
             for claims, changes in planned:
                 refused += modes.apply(registry, claims, changes, opens=opens)
             word = "open" if opens else "closed"
             complain(f"{alias}: {len(rows) - len(refused)} of {len(rows)} {word} now")
-    complain(*refused)
-    raise typer.Exit(EXIT_FAILED if refused else EXIT_OK)
+    end(refused)
 
 
-def _others(
-    config: MirrorConfig, alias: str, *, opens: bool
-) -> Iterator[tuple[str, FlowConfig]]:
+def _others(config: MirrorConfig, alias: str, *, opens: bool) -> dict[str, FlowConfig]:
     """The clusters at the other ends of flows that copy schemas, each with one."""
     if alias not in config.clusters:
         hint = near(alias, config.clusters)
         raise ConfigError([f'there is no cluster "{alias}" in the configuration{hint}'])
-    found = False
+    found: dict[str, FlowConfig] = {}
     for flow in config.enabled_flows:
         if flow.schemas != "off" and alias == flow.source:
-            found = True
-            yield flow.target, flow
+            found[flow.target] = flow
         elif flow.schemas != "off" and alias == flow.target and opens:
-            found = True
-            yield flow.source, flow
+            found[flow.source] = flow
     if not found:
         where = "from or to" if opens else "from"
         raise ConfigError(
             [f"no enabled flow copies schemas {where} {alias}; set schemas: copy"]
         )
-
-
-def _pace(others: dict[str, FlowConfig]) -> RequestPace:
-    return RequestPace(
-        min(each.schemas_requests_per_second for each in others.values())
-    )
+    return found
 
 
 def _row(alias: str, change: ModeChange) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Fetches what a running service knows, for the commands that show it.
 
-Main function: `ask`. The options `Url` and `OfConfig` say which service, `TokenFile`
-and `CaFile` how to authenticate. If there is no answer, or one in another format, it
-raises one sentence that says so. The token goes nowhere but to that address.
+Main type: `Service`, the options that say which service, and how to authenticate, with
+`ask`. If there is no answer, or one in another format, it raises one sentence that says
+so. The token goes nowhere but to that address.
 """
 
 from __future__ import annotations
@@ -39,17 +39,6 @@ Url = Annotated[
     str | None,
     typer.Option("--url", "-u", help=f"Where to ask; {DEFAULT_URL} by default."),
 ]
-OfConfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        "-c",
-        metavar="FILE",
-        help="Ask where this configuration's service listens.",
-    ),
-]
-
-
 TokenFile = Annotated[
     Path | None,
     typer.Option(
@@ -73,6 +62,46 @@ CaFile = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Where a service answers."""
+
+    url: Url = None
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            help="Ask where this configuration's service listens.",
+        ),
+    ] = None
+    token_file: TokenFile = None
+    ca_file: CaFile = None
+
+    def ask(self, path: str = "/status") -> dict[str, Any]:
+        """Its answer at a path.
+
+        Raises:
+            MirrorError: no answer, or not from a service that this version can read.
+        """
+        if self.url is not None and self.config is not None:
+            raise typer.BadParameter("--url and --config cannot be used together")
+        way = (
+            _Way(url=_address(self.url))
+            if self.config is None
+            else _configured(self.config)
+        )
+        if self.token_file is not None:
+            from mirror.observing.access import read_secret
+
+            token = read_secret(self.token_file, None)
+            way = replace(way, authorization=f"Bearer {token}")
+        if self.ca_file is not None:
+            way = replace(way, trusted=self.ca_file)
+        return _ask(way, path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
     """The service's address, and how to authenticate there."""
 
@@ -80,31 +109,6 @@ class _Way:
     authorization: str = field(default="", repr=False)
     trusted: Path | None = None
     """None: the system's."""
-
-
-def ask(
-    url: str | None,
-    config: Path | None,
-    *,
-    token_file: Path | None = None,
-    ca_file: Path | None = None,
-    path: str = "/status",
-) -> dict[str, Any]:
-    """The service's answer at a path.
-
-    Raises:
-        MirrorError: no answer, or not from a service that this version can read.
-    """
-    if url is not None and config is not None:
-        raise typer.BadParameter("--url and --config cannot be used together")
-    way = _Way(url=_address(url)) if config is None else _configured(config)
-    if token_file is not None:
-        from mirror.observing.access import read_secret
-
-        way = replace(way, authorization=f"Bearer {read_secret(token_file, None)}")
-    if ca_file is not None:
-        way = replace(way, trusted=ca_file)
-    return _ask(way, path)
 
 
 def _address(url: str | None) -> str:
@@ -157,20 +161,16 @@ def _ask(way: _Way, path: str) -> dict[str, Any]:
             f"the token for {way.url} has a line break or another character that an "
             "HTTP header cannot carry: does its file have anything but the token?"
         )
+    headers = {name.encode(): text for name, text in UNPACKED.items()}
+    if way.authorization:
+        headers[b"Authorization"] = way.authorization
     try:
         # No redirects, so the token goes nowhere else. Proxies of the environment are
         # not meant for a service's own port.
         with httpx.stream(
             "GET",
             where,
-            headers=[
-                *((name.encode(), text.encode()) for name, text in UNPACKED.items()),
-                *(
-                    [(b"Authorization", way.authorization.encode("latin-1"))]
-                    if way.authorization
-                    else []
-                ),
-            ],
+            headers=[(name, text.encode("latin-1")) for name, text in headers.items()],
             verify=_tls(way),
             timeout=_TIMEOUT_SECONDS,
             trust_env=False,

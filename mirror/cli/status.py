@@ -11,9 +11,9 @@ events` shows what happened, once or as it happens.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import partial
 import json
 import sys
 import time
@@ -40,17 +40,19 @@ from mirror.cli.output import (
     shown,
     table,
 )
-from mirror.cli.service import CaFile, OfConfig, TokenFile, Url, ask
+from mirror.cli.service import Service
+from mirror.cli.spread import spread
 from mirror.config.section_names import flow_ends
 from mirror.config.values import near
-from mirror.status.drift import differences
 from mirror.status.events import FORMAT_VERSION, EventKind
-from mirror.status.topology import Edge, dot, mermaid, terminal
+from mirror.status.states import FlowState
+from mirror.status.wording import differences
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from mirror.cli.output import Row
     from mirror.pairs.audit import AuditReader
 
 
@@ -74,14 +76,8 @@ PARTITION_COLUMNS = (
 )
 
 
-def status(
-    *,
-    url: Url = None,
-    config: OfConfig = None,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
-    output: Output = Form.TABLE,
-) -> None:
+@spread
+def status(*, service: Service, output: Output = Form.TABLE) -> None:
     """Show the flows and partitions of a running service.
 
     LAG counts source offsets that are not copied yet, REMAINING is the time to catch up
@@ -100,7 +96,7 @@ def status(
       mirror status -u http://mirror.example.com:8083
       mirror status -o json | jq '.flows[] | {name, state, lag}'
     """
-    answer = ask(url, config, token_file=token_file, ca_file=ca_file)
+    answer = service.ask()
     if output is Form.JSON:
         print_json(answer)
     else:
@@ -110,123 +106,85 @@ def status(
 def _show(answer: dict[str, Any]) -> None:
     flows = answer["flows"]
     table(FLOW_COLUMNS, map(_flow_row, flows))
-    _show_silent(answer.get("clusters", ()))
-    _show_pairs(answer.get("pairs", ()))
-    if any(flow.get("slot_loads") for flow in flows):
-        blank_line()
-        table(
-            SLOT_COLUMNS,
-            (
-                _slot_row(flow["name"], slot)
-                for flow in flows
-                for slot in flow.get("slot_loads", ())
-            ),
-        )
-    if any(flow["partitions"] for flow in flows):
-        blank_line()
-        table(
-            PARTITION_COLUMNS,
-            (
-                _partition_row(flow["name"], partition)
-                for flow in flows
-                for partition in flow["partitions"]
-            ),
-        )
-    transformed = [
-        (flow["name"], part["topic"], part["partition"], *left_out)
-        for flow in flows
-        for part in flow["partitions"]
-        if any(left_out := (part.get("removed", 0), part.get("dead_letters", 0)))
-    ]
-    if transformed:
-        blank_line()
-        table(TRANSFORM_COLUMNS, transformed)
-    groups = [
-        _group_row(flow["name"], group)
-        for flow in flows
-        for group in flow.get("groups", ())
-    ]
-    if groups:
-        blank_line()
-        table(GROUP_COLUMNS, groups)
-    problems = [(flow["name"], text) for flow in flows for text in flow["problems"]]
-    if problems:
-        blank_line()
-        table(("FLOW", "PROBLEM"), problems)
-    drift = [
-        (flow["name"], topic["target_topic"], differences(topic))
-        for flow in flows
-        for topic in flow.get("drift", ())
-    ]
-    if drift:
-        blank_line()
-        table(DRIFT_COLUMNS, drift)
-    _show_schemas(flows)
-    gone = [(flow["name"], text) for flow in flows for text in flow.get("gone", ())]
-    if gone:
-        blank_line()
-        table(("FLOW", "GONE"), gone)
-    configuration = answer.get("config", {})
-    if configuration.get("refused"):
-        blank_line()
-        refused_at = moment(configuration["refused_at"])
-        table(
-            ("REFUSED", "CONFIGURATION"),
-            ((refused_at, text) for text in configuration["refused"]),
-        )
-
-
-def _show_silent(clusters: list[dict[str, Any]]) -> None:
-    silent = [
-        (each["alias"], moment(each["since"]), each["reason"])
-        for each in clusters
-        if not each["answers"]
-    ]
-    if silent:
-        blank_line()
-        table(("CLUSTER", "SILENT-SINCE", "REASON"), silent)
-
-
-def _show_schemas(flows: list[dict[str, Any]]) -> None:
-    found = [
-        (flow["name"], each["subject"], each["state"], each["reason"])
-        for flow in flows
-        for each in flow.get("schemas", {}).get("subjects", ())
-    ]
-    if found:
-        blank_line()
-        table(SCHEMA_COLUMNS, found)
-
-
-def _show_pairs(pairs: list[dict[str, Any]]) -> None:
-    if pairs:
-        blank_line()
-        table(
-            PAIR_COLUMNS,
-            (
-                (p["name"], p["active"], p["epoch"], moment(p["since"]), p["run"])
-                for p in pairs
-            ),
-        )
+    _part(
+        ("CLUSTER", "SILENT-SINCE", "REASON"),
+        [
+            (each["alias"], moment(each["since"]), each["reason"])
+            for each in answer.get("clusters", ())
+            if not each["answers"]
+        ],
+    )
+    pairs = answer.get("pairs", ())
+    _part(
+        PAIR_COLUMNS,
+        [{**p, "pair": p["name"], "since": moment(p["since"])} for p in pairs],
+    )
     for pair in pairs:
         complain(*filter(None, (pair.get("problem"), pair.get("pending"))))
-
-
-def _flow_row(flow: dict[str, Any]) -> tuple[object, ...]:
-    return (
-        flow["name"],
-        flow["state"],
-        moment(flow["since"]),
-        flow["lag"],
-        remaining(flow.get("remaining_seconds", -1.0)),
-        flow["records"],
-        rate(flow.get("bytes_per_second", 0.0)),
-        flow["faulted"],
-        flow.get("paused", 0),
-        flow.get("lost", 0),
-        flow["restarts"],
-        flow["reason"] or _limit(flow),
+    _part(SLOT_COLUMNS, map(_slot_row, _each(flows, "slot_loads")))
+    _part(PARTITION_COLUMNS, map(_partition_row, _each(flows, "partitions")))
+    _part(
+        TRANSFORM_COLUMNS,
+        [
+            (part["flow"], part["topic"], part["partition"], *left_out)
+            for part in _each(flows, "partitions")
+            if any(left_out := (part.get("removed", 0), part.get("dead_letters", 0)))
+        ],
     )
+    _part(GROUP_COLUMNS, map(_group_row, _each(flows, "groups")))
+    _part(
+        ("FLOW", "PROBLEM"),
+        [(f["name"], text) for f in flows for text in f["problems"]],
+    )
+    _part(
+        DRIFT_COLUMNS,
+        [{**topic, "differs": differences(topic)} for topic in _each(flows, "drift")],
+    )
+    _part(
+        SCHEMA_COLUMNS,
+        [
+            {"flow": flow["name"], "schema_subject": each["subject"], **each}
+            for flow in flows
+            for each in flow.get("schemas", {}).get("subjects", ())
+        ],
+    )
+    _part(
+        ("FLOW", "GONE"),
+        [(f["name"], text) for f in flows for text in f.get("gone", ())],
+    )
+    configuration = answer.get("config", {})
+    refused_at = moment(configuration.get("refused_at", 0))
+    _part(
+        ("REFUSED", "CONFIGURATION"),
+        [(refused_at, text) for text in configuration.get("refused", ())],
+    )
+
+
+def _part(columns: Sequence[str], rows: Iterable[Row]) -> None:
+    """A table below the others, if it has rows."""
+    if listed := list(rows):
+        blank_line()
+        table(columns, listed)
+
+
+def _each(flows: Iterable[dict[str, Any]], name: str) -> Iterator[dict[str, Any]]:
+    """What flows have under this name, each with its flow."""
+    for flow in flows:
+        for each in flow.get(name, ()):
+            yield {"flow": flow["name"], **each}
+
+
+def _flow_row(flow: dict[str, Any]) -> dict[str, object]:
+    return {
+        **flow,
+        "flow": flow["name"],
+        "since": moment(flow["since"]),
+        "remaining": remaining(flow.get("remaining_seconds", -1.0)),
+        "rate": rate(flow.get("bytes_per_second", 0.0)),
+        "paused": flow.get("paused", 0),
+        "lost": flow.get("lost", 0),
+        "reason": flow["reason"] or _limit(flow),
+    }
 
 
 def _limit(flow: dict[str, Any]) -> str:
@@ -237,42 +195,23 @@ def _limit(flow: dict[str, Any]) -> str:
     return f"held back by max_bytes_per_second, {rate(flow['max_bytes_per_second'])}"
 
 
-def _group_row(flow: str, group: dict[str, Any]) -> tuple[object, ...]:
+def _group_row(group: dict[str, Any]) -> dict[str, object]:
+    return {**group, "on_target": "active" if group["active_on_target"] else ""}
+
+
+def _slot_row(slot: dict[str, Any]) -> tuple[object, ...]:
     return (
-        flow,
-        group["group"],
-        group["partitions"],
-        group["behind"],
-        group["exactness"],
-        "active" if group["active_on_target"] else "",
-        group["reason"],
+        *(slot["flow"], slot["number"], slot["partitions"], f"{slot['busy']:.0%}"),
+        *(round(slot["records_per_second"]), rate(slot["bytes_per_second"])),
     )
 
 
-def _slot_row(flow: str, slot: dict[str, Any]) -> tuple[object, ...]:
-    return (
-        flow,
-        slot["number"],
-        slot["partitions"],
-        f"{slot['busy']:.0%}",
-        round(slot["records_per_second"]),
-        rate(slot["bytes_per_second"]),
-    )
-
-
-def _partition_row(flow: str, partition: dict[str, Any]) -> tuple[object, ...]:
-    return (
-        flow,
-        partition["topic"],
-        partition["partition"],
-        partition["target_topic"],
-        partition["state"],
-        partition["lag"],
-        partition["records"],
-        milliseconds(partition["latency_p50_ms"]),
-        moment(partition["since"]),
-        partition["reason"],
-    )
+def _partition_row(partition: dict[str, Any]) -> dict[str, object]:
+    return {
+        **partition,
+        "latency_p50": milliseconds(partition["latency_p50_ms"]),
+        "since": moment(partition["since"]),
+    }
 
 
 # ---- `mirror lag` ----
@@ -284,6 +223,10 @@ COLUMNS = (
 )
 
 
+_OF_PARTITION = ("flow", "topic", "partition", "state", "lag")
+
+
+@spread
 def lag(
     *,
     watch: Annotated[
@@ -295,10 +238,7 @@ def lag(
     most: Annotated[
         int, typer.Option("--limit", "-n", min=0, help="Number of rows; 0 shows all.")
     ] = 20,
-    url: Url = None,
-    config: OfConfig = None,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
+    service: Service,
     output: Output = Form.TABLE,
 ) -> None:
     """Show how far behind each partition is, the furthest behind first.
@@ -315,68 +255,47 @@ def lag(
     """
     if watch and output is Form.JSON:
         raise typer.BadParameter("--watch and -o json cannot be used together")
-    look = partial(ask, url, config, token_file=token_file, ca_file=ca_file)
     if not watch:
-        rows = _rows(look())
+        rows = _rows(service.ask())
         if output is Form.JSON:
             document({"partitions": rows})
         else:
-            table(COLUMNS, map(_cells, _first(rows, most)))
+            table(COLUMNS, map(_cells, rows[: most or None]))
         return
     with (
         contextlib.suppress(KeyboardInterrupt),
         Live(console=Console(highlight=False), auto_refresh=False) as live,
     ):
         while True:
-            rows = _first(_rows(look()), most)
+            rows = _rows(service.ask())[: most or None]
             live.update(grid(COLUMNS, map(_cells, rows)), refresh=True)
             time.sleep(seconds)
-
-
-def _first(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    return rows[:most] if most else rows
 
 
 def _rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
     found = [
         {
-            "flow": flow["name"],
-            "topic": partition["topic"],
-            "partition": partition["partition"],
-            "state": partition["state"],
-            "lag": partition["lag"],
+            **{name: partition[name] for name in _OF_PARTITION},
             "lag_seconds": partition.get("lag_seconds", -1.0),
             "sla_seconds": flow.get("sla_seconds", -1.0),
             "records": partition["records"],
             "reason": partition["reason"],
         }
         for flow in answer["flows"]
-        for partition in flow["partitions"]
+        for partition in _each([flow], "partitions")
     ]
     return sorted(
         found,
         key=lambda row: (
-            -row["lag_seconds"],
-            -row["lag"],
-            row["flow"],
-            row["topic"],
-            row["partition"],
+            *(-row["lag_seconds"], -row["lag"]),
+            *(row["flow"], row["topic"], row["partition"]),
         ),
     )
 
 
-def _cells(row: dict[str, Any]) -> tuple[object, ...]:
-    return (
-        row["flow"],
-        row["topic"],
-        row["partition"],
-        row["state"],
-        row["lag"],
-        duration(row["lag_seconds"]),
-        duration(row["sla_seconds"]),
-        row["records"],
-        row["reason"],
-    )
+def _cells(row: dict[str, Any]) -> dict[str, object]:
+    behind, sla = duration(row["lag_seconds"]), duration(row["sla_seconds"])
+    return {**row, "behind": behind, "sla": sla}
 
 
 # ---- `mirror topology` ----
@@ -391,6 +310,107 @@ class PictureForm(StrEnum):
     JSON = "json"
 
 
+_GOOD = frozenset({FlowState.RUNNING})
+_WIDEST = 40
+_CALM = frozenset(
+    {FlowState.STANDBY, FlowState.RESTING, FlowState.STOPPED, FlowState.STARTING}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """One flow between two clusters."""
+
+    source: str
+    target: str
+    state: str
+    note: str
+    """Further labels: lag and throughput."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.state}, {self.note}" if self.note else self.state
+
+
+def terminal(edges: Iterable[Edge]) -> list[str]:
+    """Lines: each source cluster, below it the targets of its flows, and below each
+    of these where its flows go.
+    """
+    by_source: dict[str, list[Edge]] = {}
+    for edge in edges:
+        by_source.setdefault(edge.source, []).append(edge)
+    targets = {edge.target for flows in by_source.values() for edge in flows}
+    done: set[str] = set()
+    lines: list[str] = []
+    for source in sorted(by_source, key=targets.__contains__):
+        if source not in done:
+            lines += [source, *_below(source, by_source, done)]
+    return lines
+
+
+def _below(
+    source: str, by_source: Mapping[str, list[Edge]], done: set[str], indent: str = ""
+) -> Iterator[str]:
+    done.add(source)
+    flows = by_source[source]
+    width = max(len(edge.target) for edge in flows)
+    for edge in flows:
+        is_last = edge is flows[-1]
+        corner = "└" if is_last else "├"
+        yield f"{indent}{corner}──► {edge.target:{width}}  {edge.label}"
+        # What is too far to the right begins again at the left.
+        goes_on = edge.target in by_source and len(indent) < _WIDEST
+        if goes_on and edge.target not in done:
+            further = indent + (" " if is_last else "│") + "    "
+            yield from _below(edge.target, by_source, done, further)
+
+
+def mermaid(edges: Sequence[Edge]) -> list[str]:
+    """A Mermaid flowchart, for Markdown."""
+    names = _names(edges)
+    lines = ["flowchart LR"]
+    lines += [f'  {node}["{_plain(name)}"]' for name, node in names.items()]
+    for edge in edges:
+        ends = names[edge.source], names[edge.target]
+        lines.append(f'  {ends[0]} -->|"{_plain(edge.label)}"| {ends[1]}')
+    lines += [
+        f"  linkStyle {number} stroke:{_colour(edge.state)}"
+        for number, edge in enumerate(edges)
+    ]
+    return lines
+
+
+def dot(edges: Sequence[Edge]) -> list[str]:
+    """A Graphviz graph."""
+    names = _names(edges)
+    lines = ["digraph mirror {", "  rankdir=LR;", "  node [shape=box];"]
+    lines += [f'  {node} [label="{_plain(name)}"];' for name, node in names.items()]
+    lines += [
+        f"  {names[edge.source]} -> {names[edge.target]} "
+        f'[label="{_plain(edge.label)}", color="{_colour(edge.state)}"];'
+        for edge in edges
+    ]
+    return [*lines, "}"]
+
+
+def _names(edges: Iterable[Edge]) -> dict[str, str]:
+    """Node names by alias: these languages do not allow every alias."""
+    aliases = dict.fromkeys(
+        name for edge in edges for name in (edge.source, edge.target)
+    )
+    return {name: f"c{number}" for number, name in enumerate(aliases)}
+
+
+def _plain(text: str) -> str:
+    return text.replace("\\", "/").replace('"', "'").replace("\n", " ")
+
+
+def _colour(state: str) -> str:
+    if state in _GOOD:
+        return "green"
+    return "gray" if state in _CALM else "red"
+
+
 _DRAWN = {
     PictureForm.TEXT: terminal,
     PictureForm.MERMAID: mermaid,
@@ -398,12 +418,10 @@ _DRAWN = {
 }
 
 
+@spread
 def topology(
     *,
-    url: Url = None,
-    config: OfConfig = None,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
+    service: Service,
     output: Annotated[
         PictureForm,
         typer.Option(
@@ -420,12 +438,11 @@ def topology(
       mirror topology -o mermaid >> README.md
       mirror topology -o dot | dot -Tsvg > topology.svg
     """
-    answer = ask(url, config, token_file=token_file, ca_file=ca_file)
+    answer = service.ask()
     flows, clusters = answer["flows"], answer["clusters"]
     if output is PictureForm.JSON:
         ids = {each["alias"]: each["cluster_id"] for each in clusters}
-        values = [_values(flow, ids) for flow in flows]
-        document({"flows": values})
+        document({"flows": [_values(flow, ids) for flow in flows]})
         return
     silent = {each["alias"]: each for each in clusters if not each["answers"]}
     lines = _DRAWN[output]([_edge(flow, silent) for flow in flows])
@@ -455,16 +472,13 @@ def _edge(flow: dict[str, Any], silent: Mapping[str, Any]) -> Edge:
 
 
 def _values(flow: dict[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
+    names = ("state", "lag", "lag_seconds", "bytes_per_second", "faulted")
     return {
         "source": flow["source"],
         "target": flow["target"],
         "source_id": ids.get(flow["source"], ""),
         "target_id": ids.get(flow["target"], ""),
-        "state": flow["state"],
-        "lag": flow["lag"],
-        "lag_seconds": flow["lag_seconds"],
-        "bytes_per_second": flow["bytes_per_second"],
-        "faulted": flow["faulted"],
+        **{name: flow[name] for name in names},
     }
 
 
@@ -504,6 +518,7 @@ def _moment(text: str | None) -> str | None:
     return str(round(found.timestamp() * 1000))
 
 
+@spread
 def events(
     *,
     follow: Annotated[
@@ -511,9 +526,7 @@ def events(
     ] = False,
     flow: Annotated[
         str | None,
-        typer.Option(
-            "--flow", metavar="FLOW", callback=_flow, help="Only events of this flow."
-        ),
+        typer.Option(metavar="FLOW", callback=_flow, help="Only events of this flow."),
     ] = None,
     kind: Annotated[
         str | None,
@@ -533,10 +546,7 @@ def events(
     most: Annotated[
         int, typer.Option("--limit", "-n", min=0, help="Only the newest N; 0: all.")
     ] = 50,
-    url: Url = None,
-    config: OfConfig = None,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
+    service: Service,
     output: Output = Form.TABLE,
 ) -> None:
     """Show what happened to flows and clusters, oldest first.
@@ -562,18 +572,20 @@ def events(
         query = {"flow": flow, "kind": kind, "since": since}
         given = urlencode({k: v for k, v in query.items() if v is not None})
         path = f"/events?{given}" if given else "/events"
-        return ask(url, config, token_file=token_file, ca_file=ca_file, path=path)
+        return service.ask(path)
 
     with contextlib.ExitStack() as stack:
-        kept = None if config is None or url else _kept(stack, config, since)
+        kept = None if service.url else _kept(stack, service.config, since)
         look = asked if kept is None else lambda _since: _of_topic(kept, flow, kind)
         _events_show(look, since, output, most, follow=follow)
 
 
 def _kept(
-    stack: contextlib.ExitStack, config: Path, since: str | None
+    stack: contextlib.ExitStack, config: Path | None, since: str | None
 ) -> AuditReader | None:
-    """What reads the audit topic; None: the configuration has none."""
+    """What reads the audit topic; None: no configuration names one."""
+    if config is None:
+        return None
     from mirror.config.load import load
 
     chosen = load(config)[0]
@@ -608,13 +620,14 @@ def _events_show(
     follow: bool,
 ) -> None:
     answer = look(since)
+    shown = answer["events"][-most:]  # all of them for 0
     if not follow:
         if output is Form.JSON:
-            print_json({**answer, "events": _newest(answer["events"], most)})
+            print_json({**answer, "events": shown})
         else:
-            table(EVENTS_COLUMNS, map(_events_cells, _newest(answer["events"], most)))
+            rows = ({**each, "time": moment(each["time"])} for each in shown)
+            table(EVENTS_COLUMNS, rows)
         return
-    shown = _newest(answer["events"], most)
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             for event in shown:
@@ -625,29 +638,15 @@ def _events_show(
             shown = answer["events"]
 
 
-def _newest(found: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    return found[-most:] if most else found
-
-
-def _events_cells(event: dict[str, Any]) -> tuple[object, ...]:
-    return (
-        moment(event["time"]),
-        event["level"],
-        event["kind"],
-        event["flow"],
-        event["cluster"],
-        event["times"],
-        event["text"],
-    )
-
-
 def _line(event: dict[str, Any], output: Form) -> str:
     """One event while following: column widths cannot depend on later events."""
     if output is Form.JSON:
         return json.dumps(event)
-    when, level, kind, flow, _, times, text = map(str, _events_cells(event))
-    repeated = f" ({times} times)" if times != "1" else ""
-    parts = (when, f"{level:7}", kind, flow, text + repeated)
+    repeated = f" ({event['times']} times)" if event["times"] != 1 else ""
+    parts = (
+        *(moment(event["time"]), f"{event['level']:7}", event["kind"], event["flow"]),
+        event["text"] + repeated,
+    )
     line = "  ".join(part for part in parts if part)
     # Group names may contain anything, even sequences that move the cursor.
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}"

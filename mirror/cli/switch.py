@@ -6,35 +6,42 @@ on the clusters says where they go on.
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 import gc
 from importlib import import_module
-import json
 import shlex
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+from rich.filesize import decimal
 import typer
 
 from mirror import patience
 from mirror.cli import interrupts
 from mirror.cli.options import (
+    Change,
     ConfigFile,
-    DryRun,
     FlowName,
-    Yes,
-    agreed,
     confirmed,
     flow_of,
     pair_of,
     read_config,
 )
-from mirror.cli.output import Form, Output, complain, table
-from mirror.cli.switch_output import StepLines, show_end, show_plan, show_undo
+from mirror.cli.output import (
+    NOTHING,
+    Form,
+    blank_line,
+    complain,
+    duration,
+    json_line,
+    table,
+)
+from mirror.cli.spread import spread
 from mirror.clusters.at_once import begun
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import scoped_flow
@@ -45,7 +52,7 @@ from mirror.pairs.journal import JournalReader, Kind
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
     from pathlib import Path
@@ -57,7 +64,7 @@ if TYPE_CHECKING:
     from mirror.recovery.failback import Returned
     from mirror.recovery.procedure import Known
     from mirror.recovery.runner import Operator
-    from mirror.recovery.stage import Stage
+    from mirror.recovery.stage import Done, Finding, Stage
 
     _Answered = tuple[Cluster, tuple[Entry, ...] | None]
 
@@ -74,6 +81,7 @@ Abort = Annotated[
 ]
 
 
+@spread
 def switch(
     flow: FlowName,
     *,
@@ -92,9 +100,7 @@ def switch(
         typer.Option("--force", help="With --abort: B is lost for good, A is active."),
     ] = False,
     step_timeout: StepTimeout = 60.0,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Make B the active cluster of the pair A<->B, with A still there.
 
@@ -117,14 +123,14 @@ def switch(
       mirror switch A/B -c mirror.yaml --abort
       mirror switch A/B/orders -c mirror.yaml
     """
-    asked = _Asked(
-        kind=Kind.SWITCH, flow=flow, config=config, abort=abort, dry_run=dry_run,
-        yes=yes, output=output, step_timeout=step_timeout, force=force,
-        abort_transactions=abort_transactions,
-    )  # fmt: skip
-    _run(asked)
+    _run(_Asked(
+        kind=Kind.SWITCH, flow=flow, config=config, abort=abort, force=force,
+        abort_transactions=abort_transactions, step_timeout=step_timeout,
+        change=change,
+    ))  # fmt: skip
 
 
+@spread
 def failover(
     flow: FlowName,
     *,
@@ -147,9 +153,7 @@ def failover(
         ),
     ] = False,
     step_timeout: StepTimeout = 60.0,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Make B the active cluster of the pair A<->B, because A is gone.
 
@@ -169,14 +173,13 @@ def failover(
       mirror failover 'A->B' -c mirror.yaml --dry-run
       mirror failover A/B -c mirror.yaml --yes -o json
     """
-    asked = _Asked(
-        kind=Kind.FAILOVER, flow=flow, config=config, abort=abort, dry_run=dry_run,
-        yes=yes, output=output, step_timeout=step_timeout, force=force,
-        role_only=role_only,
-    )  # fmt: skip
-    _run(asked)
+    _run(_Asked(
+        kind=Kind.FAILOVER, flow=flow, config=config, abort=abort, force=force,
+        role_only=role_only, step_timeout=step_timeout, change=change,
+    ))  # fmt: skip
 
 
+@spread
 def failback(
     flow: FlowName,
     *,
@@ -190,9 +193,7 @@ def failback(
         ),
     ] = False,
     step_timeout: StepTimeout = 60.0,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    change: Change,
 ) -> None:
     """Go home to A after a failover from A to B: write the flow as B/A.
 
@@ -214,12 +215,10 @@ def failback(
       mirror failback B/A -c mirror.yaml
       mirror failback B/A -c mirror.yaml --restore
     """
-    asked = _Asked(
-        kind=Kind.SWITCH, flow=flow, config=config, abort=abort, dry_run=dry_run,
-        yes=yes, output=output, step_timeout=step_timeout, failback=True,
-        restore=restore,
-    )  # fmt: skip
-    _run(asked)
+    _run(_Asked(
+        kind=Kind.SWITCH, flow=flow, config=config, abort=abort, failback=True,
+        restore=restore, step_timeout=step_timeout, change=change,
+    ))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,10 +229,8 @@ class _Asked:
     flow: str
     config: Path
     abort: bool
-    dry_run: bool
-    yes: bool
-    output: Form
     step_timeout: float
+    change: Change
     force: bool = False
     role_only: bool = False
     abort_transactions: bool = False
@@ -265,7 +262,7 @@ def _run(asked: _Asked) -> None:
 def _require_together(asked: _Asked) -> None:
     if asked.force and asked.kind is Kind.SWITCH and not asked.abort:
         raise typer.BadParameter("a switch has it with --abort", param_hint="--force")
-    if asked.role_only and (asked.abort or asked.dry_run or asked.force):
+    if asked.role_only and (asked.abort or asked.change.dry_run or asked.force):
         raise typer.BadParameter(
             "it goes without --abort, --dry-run and --force", param_hint="--role-only"
         )
@@ -291,7 +288,7 @@ class _Work:
     """What it may have changed before it begins a run."""
 
     def __post_init__(self) -> None:
-        self.lines = StepLines(self.asked.output)
+        self.lines = StepLines(self.asked.change.output)
 
     def do(self) -> None:
         """
@@ -437,11 +434,8 @@ class _Work:
     def _stage(self, config: MirrorConfig) -> Stage:
         from mirror.recovery.stage import Stage, both_flows
 
-        asked, lines, ends = (
-            self.asked,
-            self.lines,
-            (self.flow.source, self.flow.target),
-        )
+        asked, lines = self.asked, self.lines
+        ends = (self.flow.source, self.flow.target)
         flow, reverse = both_flows(config, self.pair, *ends)
         source, target = map(self.clusters.get, ends)
         return Stage(
@@ -459,7 +453,7 @@ class _Work:
             deadline=time.monotonic() + asked.step_timeout,
             unasked=asked.spares_source,
             abort_transactions=asked.abort_transactions,
-            agree=lambda question: asked.yes or confirmed(question),
+            agree=lambda question: asked.change.yes or confirmed(question),
         )
 
     def _copying(self) -> MirrorConfig:
@@ -490,7 +484,7 @@ class _Work:
         kind = self.asked.kind.lower()
         which = "its" if self.pair.scope else "all"
         question = f"{what} the {kind} {self.asked.flow}, of {which} topics and groups?"
-        agreed(question, yes=self.asked.yes)
+        self.asked.change.agreed(question)
 
     # ---- what it does ----
 
@@ -503,10 +497,10 @@ class _Work:
         if known.run is not None:
             answers = lost or stage.target_or_none is not None
             procedure.require_undoable(known.run, known.role, answers=answers)
-        if asked.dry_run:
+        if asked.change.dry_run:
             runs = reversed(roles.to_undo(known.entries, self.pair))
             names = dict.fromkeys(step for run in runs for step in run.left)
-            show_undo([*names], asked.output)
+            show_undo([*names], asked.change.output)
             return
         operator = self._operate(stage)
         self._agree("Undo")
@@ -529,7 +523,7 @@ class _Work:
                 f"active cluster. To make {active} active, leave out --role-only"
             )
         question = f"Note that {active} is the active cluster of {name}?"
-        agreed(question, yes=self.asked.yes)
+        self.asked.change.agreed(question)
         operator.declare()
         complain(f"{active} is the active cluster of {name} now")
         self._settle(operator)
@@ -537,12 +531,8 @@ class _Work:
     def _forward(self, known: Known, stage: Stage) -> None:
         asked = self.asked
         _require_selection(stage)
-        home: Home | None = None
-        if asked.failback:
-            home = Home(
-                stage, asked.output, seconds=asked.step_timeout, restores=asked.restore
-            )
-        if asked.dry_run:
+        home = Home(stage, asked) if asked.failback else None
+        if asked.change.dry_run:
             self._plan(known, stage, home)
             return
         operator = self._operate(stage)
@@ -556,7 +546,7 @@ class _Work:
             self._carry_out(operator, home)
         if not operator.due:
             complain(f"{stage.flow.target} is the active cluster now: nothing to do")
-        elif asked.output is Form.TABLE:
+        elif asked.change.output is Form.TABLE:
             show_end(operator, self.lines)
 
     def _plan(self, known: Known, stage: Stage, home: Home | None) -> None:
@@ -564,7 +554,7 @@ class _Work:
             complain(f"{run.text}: without --dry-run it goes on from there")
         planned = stage if home is None else home.plan()
         if planned is not None:
-            show_plan(planned, self.asked.output)
+            show_plan(planned, self.asked.change.output)
 
     def _carry_out(self, operator: Operator, home: Home | None) -> None:
         if home is not None:
@@ -578,12 +568,14 @@ class _Work:
         from mirror.pairs import roles
 
         asked = self.asked
-        changes = asked.kind is Kind.SWITCH and not (asked.abort or asked.dry_run)
+        changes = asked.kind is Kind.SWITCH and not (
+            asked.abort or asked.change.dry_run
+        )
         acl = self.pair.fence == "acl"
         pending = roles.owed(known.entries) if acl else None
-        if changes and (pending or asked.yes):
+        if changes and (pending or asked.change.yes):
             if pending:
-                agreed(f"Fence producers on {pending.source} now?", yes=asked.yes)
+                asked.change.agreed(f"Fence producers on {pending.source} now?")
             self._settle(self._operate(self._stage(self.config)))
 
     def _settle(self, operator: Operator) -> None:
@@ -653,11 +645,7 @@ class Home:
     """The look at the cluster that is back, and what the switch needs."""
 
     stage: Stage
-    form: Form
-    seconds: float
-    """How long a look may wait for a cluster that is silent."""
-    restores: bool = False
-    """Whether to fill topics that were re-created."""
+    asked: _Asked
 
     def plan(self) -> Stage | None:
         """Show what would be done first; returns what the switch would begin with, None
@@ -686,7 +674,7 @@ class Home:
 
         found = self._found()
         self._show(found)
-        failback.require_ready(self.stage, found, restores=self.restores)
+        failback.require_ready(self.stage, found, restores=self.asked.restore)
         return found
 
     def prepare(self) -> None:
@@ -696,44 +684,245 @@ class Home:
         from mirror.recovery import failback
 
         found = self._found()
-        if self.restores and found.restorable:
+        if self.asked.restore and found.restorable:
             failback.require_ready(self.stage, found, restores=True)
             failback.restore(self.stage, found.restorable, show=complain)
             found = self._found()
         failback.require_ready(self.stage, found)
-        with patience.until(time.monotonic() + self.seconds):
+        with patience.until(time.monotonic() + self.asked.step_timeout):
             complain(*failback.grow(self.stage, found))
 
     def _found(self) -> Returned:
         from mirror.recovery import failback
 
-        with patience.until(time.monotonic() + self.seconds):
+        with patience.until(time.monotonic() + self.asked.step_timeout):
             return failback.look(self.stage)
 
     def _show(self, found: Returned) -> None:
-        if self.form is Form.JSON:
-            told = {
-                "step": "survey",
-                **asdict(found),
-                "rebuilt": found.rebuilt,
-                "text": found.text,
-            }
-            sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
-            sys.stdout.flush()
+        if self.asked.change.output is Form.JSON:
+            told = {"rebuilt": found.rebuilt, "text": found.text}
+            json_line({"step": "survey", **asdict(found), **told})
             return
         tail = "is not known" if found.tail < 0 else f"has {some(found.tail, 'record')}"
         complain(found.text, f"its tail {tail}")
         if found.fence_owed:
             complain(f"fence of {found.alias} pending: producers may write there")
-        table(
-            COLUMNS,
-            [(t.topic, str(t.kind), t.here, t.there) for t in found.topics],
-        )
+        table(COLUMNS, [(t.topic, str(t.kind), t.here, t.there) for t in found.topics])
+
+
+# ---- what is printed: steps, plans, and what it cost ----
+
+
+LOST_COLUMNS = ("TOPIC", "PARTITION", "NOT-COPIED", "BYTES", "SECONDS", "REASON")
+STANDING_COLUMNS = ("GROUP", "POSITION-AGE", "READS-AGAIN-AT-MOST", "UNKNOWN")
+STEP_COLUMNS = ("STEP", "SECONDS")
+CHANGE_COLUMNS = ("STEP", "CLUSTER", "CHANGE")
+_MOST_SHOWN = 20
+PLACE_COLUMNS = ("GROUP", "READ", "GOES-ON-IN", "FROM", "TO", "EXACTNESS", "AGAIN")
+
+
+@dataclass(slots=True)
+class StepLines:
+    """Prints a line for each step."""
+
+    form: Form
+    waiting: str = ""
+    last: Done | None = None
+
+    def tell(self, step: str, text: str) -> None:
+        if self.form is Form.TABLE and text != self.waiting:
+            self.waiting = text
+            complain(f"   {step}: waiting: {text}")
+
+    def show(self, found: Sequence[Finding], unseen: Sequence[str]) -> None:
+        """What step 1 finds, also where it refuses."""
+        if self.form is Form.JSON:
+            findings = [asdict(each) for each in found]
+            json_line({"step": "checks", "findings": findings, "unseen": [*unseen]})
+        else:
+            warn(found, unseen)
+
+    def did(self, step: str, done: Done, seconds: float) -> None:
+        self.last = done
+        if self.form is Form.JSON:
+            json_line(
+                {
+                    "step": step,
+                    "state": "DONE",
+                    "text": done.text,
+                    "seconds": round(seconds, 3),
+                    "warnings": list(done.warnings),
+                    "notes": dict(done.notes),
+                }
+            )
+            return
+        line = f"{_number(step):2} {step:10} {done.text:78} {seconds:6.1f} s"
+        sys.stdout.write(line.rstrip() + "\n")
+        sys.stdout.flush()
+        complain(*(f"   warning: {each}" for each in done.warnings))
+
+
+def _number(step: str) -> int:
+    from mirror.pairs import roles
+
+    return roles.STEPS.index(step) + 1
+
+
+def show_undo(steps: Sequence[str], output: Form) -> None:
+    """What --abort would undo, in its order; changes nothing."""
+    for step in steps:
+        if output is Form.JSON:
+            json_line({"step": step, "state": "PLANNED UNDO"})
+        else:
+            sys.stdout.write(f"{_number(step):2} {step:10} would be undone\n")
+
+
+def warn(found: Sequence[Finding], unseen: Sequence[str]) -> None:
+    """Of many findings the most serious ones."""
+    complain(*(f"{each.level}: {each}" for each in found[:_MOST_SHOWN]))
+    if (more := len(found) - _MOST_SHOWN) > 0:
+        complain(f"and {some(more, 'finding')} more: `-o json` prints all")
+    complain(*(f"not looked at: {each}" for each in unseen))
+
+
+def show_plan(stage: Stage, output: Form) -> None:
+    """What each step of a switch would change; changes nothing.
+
+    Raises:
+        MirrorError: it cannot be made now.
+    """
+    from mirror.recovery.stage import StepError, verdict
+    from mirror.recovery.steps.assess import assessed, left_open
+    from mirror.recovery.steps.changes import changes
+
+    if opened := [*left_open(stage)]:
+        stage.show(opened, ())
+        raise StepError(str(opened[0]))
+    level = ""
+
+    def show(found: Sequence[Finding], unseen: Sequence[str]) -> None:
+        nonlocal level
+        level = verdict(found)
+        stage.show(found, unseen)
+
+    done, places = assessed(replace(stage, show=show), waits=False)
+    planned = changes(stage, places)
+    if output is Form.JSON:
+        for step, each in planned.items():
+            told: dict[str, Any] = {
+                "step": step,
+                "state": "PLANNED",
+                "warnings": list(each.warnings),
+                "changes": list(each.changes),
+            }
+            if step == "assess":
+                told |= {"text": done.text, "notes": dict(done.notes)}
+            json_line(told)
+        return
+    sys.stdout.write(f"{level}: {done.text}\n")
+    rows = []
+    for number, (step, each) in enumerate(planned.items(), 1):
+        complain(*(f"warning: step {number} {step}: {text}" for text in each.warnings))
+        rows += [(f"{number} {step}", *row) for row in _change_rows(each.changes)]
+    blank_line()
+    table(CHANGE_COLUMNS, rows)
+    if offsets := [
+        {**each, "goes_on_in": f"{each['topic']}-{each['partition']}"}
+        for each in planned["positions"].changes
+    ]:
+        blank_line()
+        table(PLACE_COLUMNS, offsets)
+
+
+def _change_rows(changes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """The cluster, and what changes there; offsets are summed up."""
+    starts = [each for each in changes if each["change"] == "flow_start"]
+    offsets = [each for each in changes if each["change"] == "group_offset"]
+    for each in changes:
+        if each["change"] == "acl":
+            kind = each["kind"].lower().replace("_", " ")
+            star = "*" if each["pattern"] == "PREFIXED" else ""
+            host = "" if each["host"] == "*" else f" from {each['host']}"
+            who = f"{each['permission']} {each['principal']} {each['operation']}{host}"
+            what = f"{kind} {each['name']}{star}"
+            yield each["cluster"], f"{each['action']} ACL: {who} on {what}"
+        elif each["change"] == "hook":
+            what = each.get("url") or shlex.join(each["command"])
+            yield NOTHING, f"call {each['hook']}: {what}"
+        elif each["change"] == "state":
+            yield NOTHING, each["text"]
+        elif starts and each is starts[0]:
+            yield NOTHING, _starts(starts)
+        elif offsets and each is offsets[0]:
+            moved = [each for each in offsets if each["from"] != each["to"]]
+            groups = {each["group"] for each in moved}
+            what = f"{some(len(moved), 'offset')} of {some(len(groups), 'group')}"
+            there = f"{len(offsets) - len(moved)} are set already"
+            yield each["cluster"], f"set {what}; {there}"
+
+
+def _starts(starts: Sequence[Mapping[str, Any]]) -> str:
+    counts = Counter(
+        "where the log does not answer"
+        if each["to"] is None
+        else "for the first time"
+        if each["from"] is None
+        else "where it stopped"
+        if each["from"] == each["to"]
+        else "behind what was copied"
+        for each in starts
+    )
+    told = ", ".join(f"{count} {where}" for where, count in counts.most_common())
+    return f"{starts[0]['flow']} begins in {some(len(starts), 'partition')}: {told}"
+
+
+def show_end(operator: Operator, lines: StepLines) -> None:
+    """How long it took, and what a failover cost."""
+    from mirror.recovery.procedure import way_back
+
+    assert operator.run is not None
+    first, last = operator.run.first, operator.run.last
+    seconds = last.at - first.at
+    back = f"mirror switch '{way_back(first)}'"
+    if first.kind is Kind.SWITCH:
+        complain(f"Done in {seconds:.1f} s. To go back: {back}")
+        return
+    notes = lines.last.notes if lines.last is not None else {}
+    for columns, rows in (
+        (LOST_COLUMNS, [_lost_row(each) for each in notes.get("lost", ())]),
+        (STANDING_COLUMNS, [_standing_row(each) for each in notes.get("groups", ())]),
+        (
+            STEP_COLUMNS,
+            [(s, f"{n:.1f}") for s, n in notes.get("step_seconds", {}).items()],
+        ),
+    ):
+        if rows:
+            blank_line()
+            table(columns, rows)
+    rpo = duration(notes.get("rpo_seconds", -1))
+    complain(
+        f"{first.target} is active after {seconds:.1f} s; {notes.get('text', '')}",
+        f"RTO {notes.get('rto_seconds', seconds):.1f} s, RPO {rpo}",
+    )
+
+
+def _lost_row(each: Mapping[str, Any]) -> tuple[object, ...]:
+    known = not each["reason"]
+    return (
+        *(each["topic"], each["partition"]),
+        f"{each['records']:,}" if known else None,
+        decimal(each["bytes"]) if each["bytes"] >= 0 else None,
+        *(duration(each["seconds"]), each["reason"]),
+    )
+
+
+def _standing_row(each: Mapping[str, Any]) -> tuple[object, ...]:
+    again = f"{each['may_read_again']:,}"
+    age = duration(each["position_age_seconds"])
+    return each["group"], age, again, each["unknown_partitions"]
 
 
 # ---- how Python spends its time in a command that producers wait for ----
-#
-# Main function: `quicken`, for a process that soon ends.
 
 
 _SWITCH_INTERVAL = 0.0005

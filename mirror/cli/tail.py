@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 import re
@@ -21,30 +22,23 @@ import typer
 
 from mirror.cli import interrupts
 from mirror.cli.options import (
+    Change,
     ConfigFile,
-    DryRun,
     FlowName,
     TopicPattern,
-    Yes,
-    agreed,
+    despite_fencing,
+    family,
     flow_of,
     pair_of,
     place_of,
     read_config,
     require_selected,
 )
-from mirror.cli.output import (
-    EXIT_FAILED,
-    Form,
-    Output,
-    complain,
-    document,
-    moment,
-    table,
-)
+from mirror.cli.output import Form, Output, complain, document, end, moment, table
+from mirror.cli.spread import spread
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import flow_ends, pair_parts, scoped_flow
-from mirror.errors import FencedError, MirrorError
+from mirror.errors import MirrorError
 from mirror.pairs import selection
 from mirror.pairs.journal import JournalReader
 from mirror.policy.naming import HEARTBEATS
@@ -64,26 +58,12 @@ if TYPE_CHECKING:
     from mirror.pairs.roles import Role
     from mirror.recovery.tails.conflicts import Away, Conflict, Written
     from mirror.recovery.tails.exporting import TailFile
-    from mirror.recovery.tails.settling import TailSettling
     from mirror.recovery.tails.survey import KeysWrittenSince
     from mirror.recovery.tails.tail import TailPartition
 
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Show and settle what a failover left uncopied.",
-)
+app = family("Show and settle what a failover left uncopied.")
 
-_ATTEMPTS = 3
-
-Partition = Annotated[
-    int | None, typer.Option("--partition", min=0, help="Only this partition.")
-]
-Key = Annotated[
-    str | None,
-    typer.Option("--key", metavar="TEXT", help="Only records with this key, in UTF-8."),
-]
 Since = Annotated[
     str | None,
     typer.Option(
@@ -93,14 +73,33 @@ Since = Annotated[
         "milliseconds.",
     ),
 ]
-Until = Annotated[
-    str | None,
-    typer.Option("--until", metavar="TIME", help="Only records before this time."),
-]
 
 
-@app.callback()
-def _group() -> None: ...
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """The options that choose records of a tail."""
+
+    topic: TopicPattern = ".*"
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="Only this partition.")
+    ] = None
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Only records with this key, in UTF-8."),
+    ] = None
+    since: Since = None
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only records before this time.")
+    ] = None
+
+    def choice(self) -> Choice:
+        return Choice(
+            topic=self.topic,
+            partition=self.partition,
+            key=None if self.key is None else self.key.encode(),
+            since_ms=_time(self.since, "--since"),
+            until_ms=_time(self.until, "--until"),
+        )
 
 
 @app.command("list", short_help="Show what a failover left uncopied.")
@@ -143,18 +142,9 @@ def list_(
 
 
 @app.command("replay", short_help="Copy what a failover left uncopied.")
+@spread
 def replay(
-    flow: FlowName,
-    *,
-    config: ConfigFile,
-    topic: TopicPattern = ".*",
-    partition: Partition = None,
-    key: Key = None,
-    since: Since = None,
-    until: Until = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    flow: FlowName, *, config: ConfigFile, records: Records, change: Change
 ) -> None:
     """Copy records of the tail to B, behind what is there, each once.
 
@@ -169,36 +159,26 @@ def replay(
       mirror tail replay A/B -c mirror.yaml --dry-run
       mirror tail replay A/B --topic orders --key 4711 -c mirror.yaml
     """
-    filters = _choice(topic, partition, key, since, until)
+    order = Order(way=Way.REPLAY, choice=records.choice())
     with _opened(config, flow) as made:
-        _settle(made, Order(way=Way.REPLAY, choice=filters), dry_run, yes, output)
+        _settle(made, order, change)
 
 
 @app.command("export", short_help="Write it to a file or topic instead.")
+@spread
 def export(
     flow: FlowName,
     *,
     config: ConfigFile,
     to_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--to-file", metavar="FILE", help="Write JSON lines to this file."
-        ),
+        Path | None, typer.Option(metavar="FILE", help="Write JSON lines to this file.")
     ] = None,
     to_topic: Annotated[
         str | None,
-        typer.Option(
-            "--to-topic", metavar="TOPIC", help="Write to this topic, which B has."
-        ),
+        typer.Option(metavar="TOPIC", help="Write to this topic, which B has."),
     ] = None,
-    topic: TopicPattern = ".*",
-    partition: Partition = None,
-    key: Key = None,
-    since: Since = None,
-    until: Until = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    records: Records,
+    change: Change,
 ) -> None:
     """Write records of the tail to a file or a topic on B, and to the loss ledger.
 
@@ -214,30 +194,20 @@ def export(
     """
     if (to_file is None) == (to_topic is None):
         raise typer.BadParameter("pass either --to-file or --to-topic")
-    filters = _choice(topic, partition, key, since, until)
-    order = Order(way=Way.EXPORT, choice=filters, topic=to_topic or "")
+    order = Order(way=Way.EXPORT, choice=records.choice(), topic=to_topic or "")
     with _opened(config, flow) as made, contextlib.ExitStack() as stack:
         file: TailFile | None = None
-        if to_file is not None and not dry_run:
+        if to_file is not None and not change.dry_run:
             from mirror.recovery.tails.exporting import TailFile
 
             file = stack.enter_context(TailFile(to_file, made.flow))
-        _settle(made, order, dry_run, yes, output, file=file)
+        _settle(made, order, change, file=file)
 
 
 @app.command("skip", short_help="Leave it out, and note that.")
+@spread
 def skip(
-    flow: FlowName,
-    *,
-    config: ConfigFile,
-    topic: TopicPattern = ".*",
-    partition: Partition = None,
-    key: Key = None,
-    since: Since = None,
-    until: Until = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
+    flow: FlowName, *, config: ConfigFile, records: Records, change: Change
 ) -> None:
     """Leave records of the tail out for good, and write them to the loss ledger.
 
@@ -248,9 +218,9 @@ def skip(
       mirror tail skip A/B --topic metrics -c mirror.yaml
       mirror tail skip A/B --until 2026-01-31T08:00:00Z -c mirror.yaml --dry-run
     """
-    filters = _choice(topic, partition, key, since, until)
+    order = Order(way=Way.SKIP, choice=records.choice())
     with _opened(config, flow) as made:
-        _settle(made, Order(way=Way.SKIP, choice=filters), dry_run, yes, output)
+        _settle(made, order, change)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -306,17 +276,16 @@ def _interrupted(made: _Opened) -> list[str]:
 
 
 def _settle(
-    made: _Opened,
-    order: Order,
-    dry_run: bool,
-    yes: bool,
-    output: Form,
-    *,
-    file: TailFile | None = None,
+    made: _Opened, order: Order, change: Change, *, file: TailFile | None = None
 ) -> None:
     from mirror.proofs.account import Scope
     from mirror.proofs.verification import terms_of
-    from mirror.recovery.tails.settling import TailSettling, chosen, clusters_fed
+    from mirror.recovery.tails.settling import (
+        TailSettling,
+        chosen,
+        clusters_fed,
+        settle,
+    )
     from mirror.recovery.tails.survey import survey
 
     flow = made.flow
@@ -329,8 +298,8 @@ def _settle(
     count = sum(planned.values())
     question = f"{order.way.capitalize()} {some(count, 'record')} of {flow.name}?"
     unmoved = any(each.unmoved for each in tail.partitions)
-    wanted = agreed(question, yes=yes) if count and not dry_run else unmoved
-    if wanted and not dry_run:
+    wanted = change.agreed(question) if count else unmoved and not change.dry_run
+    if wanted:
         made.changes = True
         settling = TailSettling(
             flow=flow,
@@ -344,61 +313,31 @@ def _settle(
             file=file,
             seen=tail,
         )
-        done = _again(settling)
+        # A service that begins a run meanwhile fences us, and comes to rest.
+        done = despite_fencing(partial(settle, settling))
         tail = survey(flow, made.source, made.target, seen=tail)
-    shown = planned if dry_run else done
-    if output is Form.JSON:
+    counts = planned if change.dry_run else done
+    shown = [
+        {"topic": topic, "partition": number, "records": records}
+        for (topic, number), records in sorted(counts.items())
+    ]
+    if change.output is Form.JSON:
         document(
             {
                 "flow": flow.name,
                 "way": order.way.value,
-                "dry_run": dry_run,
-                "partitions": [
-                    {"topic": topic, "partition": number, "records": records}
-                    for (topic, number), records in sorted(shown.items())
-                ],
+                "dry_run": change.dry_run,
+                "partitions": shown,
                 "left": tail.records,
                 "settled": tail.settled,
             }
         )
     elif shown:
-        table(
-            ("TOPIC", "PARTITION", "RECORDS"),
-            ((*key, records) for key, records in sorted(shown.items())),
-        )
+        table(("TOPIC", "PARTITION", "RECORDS"), shown)
     if not count:
         complain(f"{flow.name}: nothing that matches is left to settle")
-    if not dry_run:
+    if not change.dry_run:
         complain(tail.left(flow) or f"nothing is left to settle of {flow.name}")
-
-
-def _again(settling: TailSettling) -> dict[tuple[str, int], int]:
-    """Settle; a service that begins a run meanwhile fences us, and comes to rest."""
-    from mirror.recovery.tails.settling import settle
-
-    for attempt in range(_ATTEMPTS):
-        try:
-            return settle(settling)
-        except FencedError:
-            if attempt == _ATTEMPTS - 1:
-                raise
-    return {}
-
-
-def _choice(
-    topic: str,
-    partition: int | None,
-    key: str | None,
-    since: str | None,
-    until: str | None,
-) -> Choice:
-    return Choice(
-        topic=topic,
-        partition=partition,
-        key=None if key is None else key.encode(),
-        since_ms=_time(since, "--since"),
-        until_ms=_time(until, "--until"),
-    )
 
 
 def _time(text: str | None, option: str) -> int | None:
@@ -535,23 +474,12 @@ def conflicts(
     window: Annotated[
         str,
         typer.Option(
-            "--window",
             metavar="DURATION",
             help="The most time between both records, such as 500ms, 60s or 5m.",
         ),
     ] = "60s",
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="TIME",
-            help="Only records from this time on: 2026-01-31T08:00:00Z, or @ and epoch "
-            "milliseconds.",
-        ),
-    ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, help="Show at most this many.")
-    ] = 1000,
+    since: Since = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 1000,
     away: Annotated[
         bool,
         typer.Option(
@@ -595,22 +523,13 @@ def conflicts(
     shown = list(islice(found, limit + 1))
     more, shown = len(shown) > limit, shown[:limit]
     if output is Form.JSON:
-        document(
-            {
-                "away" if away else "conflicts": [
-                    _conflicts_fields(each) for each in shown
-                ],
-                "more": more,
-            }
-        )
+        told = list(map(_conflicts_fields, shown))
+        document({"away" if away else "conflicts": told, "more": more})
     elif shown:
-        table(
-            AWAY_COLUMNS if away else CONFLICTS_COLUMNS, (_row(each) for each in shown)
-        )
+        table(AWAY_COLUMNS if away else CONFLICTS_COLUMNS, map(_row, shown))
     if more:
         complain(f"there are more than {limit}: see --limit, --since and --topic")
-    if shown:
-        raise typer.Exit(EXIT_FAILED)
+    end(well=not shown)
 
 
 def _found(
@@ -667,12 +586,7 @@ def _row(found: Conflict | Away) -> tuple[object, ...]:
     key = found.key.decode(errors="replace")
     if isinstance(found, Away):
         return found.topic, key, found.home, *_place(found.written)
-    return (
-        found.topic,
-        key,
-        *_place(found.first),
-        *_place(found.then),
-    )
+    return found.topic, key, *_place(found.first), *_place(found.then)
 
 
 def _place(record: Written) -> tuple[str, str]:

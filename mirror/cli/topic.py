@@ -9,37 +9,29 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from mirror.cli.options import ConfigFile, DryRun, Flows, Yes, agreed, chosen_flows
-from mirror.cli.output import (
-    EXIT_FAILED,
-    EXIT_OK,
-    Form,
-    Output,
-    complain,
-    document,
-    table,
-)
+from mirror.cli.options import Change, ConfigFile, Flows, chosen_flows, family, noted
+from mirror.cli.output import Form, Output, complain, document, end, table
+from mirror.cli.spread import spread
 from mirror.clusters.reach import Reach
 from mirror.config import scopes
-from mirror.errors import ClusterError
-from mirror.status.drift import differences, value
 from mirror.status.states import AclState
+from mirror.status.wording import config_value, differences
 from mirror.topics import acls, configs
 from mirror.topics.merging import Merging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from mirror.clusters.admin.acls import Binding
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.status.values import TopicDrift
     from mirror.topics.acls import AclsResult
     from mirror.topics.configs import ConfigsResult
 
+T = TypeVar("T")
 PENDING = "PENDING"
 """A flow has ACLs to add or remove."""
 LIST_COLUMNS = (
@@ -51,12 +43,7 @@ ACL_COLUMNS = (
     *("PERMISSION", "REASON"),
 )
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Show topics and their copies; correct configs and ACLs.",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
-)
+app = family("Show topics and their copies; correct configs and ACLs.")
 
 
 @app.command("list")
@@ -82,49 +69,39 @@ def list_topics(
       mirror topic list -c mirror.yaml -o json | jq '.flows[].topics[] | .configs'
     """
     chosen, flows = chosen_flows(config, flow)
-    found, failures = _compare(chosen, flows)
+    failures: list[str] = []
+    found = _each(chosen, flows, failures, _configs_of(configs.look))
     rows = {
         name: [t for t in result.topics if t.differs or not differing]
         for name, result in found.items()
     }
     if output is Form.JSON:
-        document(
+        told = [
             {
-                "flows": [
-                    {"name": name, "topics": [_topic_document(t) for t in topics]}
-                    for name, topics in rows.items()
-                ],
-                "failures": failures,
+                "name": name,
+                "topics": [{**asdict(t), "differs": t.differs} for t in topics],
             }
-        )
+            for name, topics in rows.items()
+        ]
+        document({"flows": told, "failures": failures})
     elif found:
         table(
             LIST_COLUMNS,
             (
                 (
-                    name,
-                    topic.topic,
-                    topic.partitions,
-                    topic.target_topic,
-                    topic.target_partitions,
-                    differences(asdict(topic)),
+                    *(name, topic.topic, topic.partitions, topic.target_topic),
+                    *(topic.target_partitions, differences(asdict(topic))),
                 )
                 for name, topics in rows.items()
                 for topic in topics
             ),
         )
-    _end(failures)
+    end(failures)
 
 
 @app.command("configs")
-def correct_configs(
-    config: ConfigFile,
-    *,
-    flow: Flows = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
-) -> None:
+@spread
+def correct_configs(config: ConfigFile, *, flow: Flows = None, change: Change) -> None:
     """Correct configs of copies, once.
 
     The service does this at intervals where sync_topic_configs is on; the command works
@@ -136,56 +113,42 @@ def correct_configs(
       mirror topic configs -c mirror.yaml --flow A/B --yes
     """
     chosen, flows = chosen_flows(config, flow)
-    found, failures = _compare(chosen, flows)
+    failures: list[str] = []
+    found = _each(chosen, flows, failures, _configs_of(configs.look))
     changes = [
         (name, topic.target_topic, each)
         for name, result in found.items()
         for topic in result.topics
         for each in topic.configs
     ]
-    if output is Form.JSON:
-        document(
-            {
-                "changes": [
-                    {"flow": name, "target_topic": copy, **asdict(each)}
-                    for name, copy, each in changes
-                ],
-                "failures": failures,
-            }
-        )
+    if change.output is Form.JSON:
+        told = [
+            {"flow": name, "target_topic": copy, **asdict(each)}
+            for name, copy, each in changes
+        ]
+        document({"changes": told, "failures": failures})
     elif changes:
         table(
             CONFIG_COLUMNS,
             (
-                (n, copy, c.name, value(c.found), value(c.wanted))
+                (n, copy, c.name, config_value(c.found), config_value(c.wanted))
                 for n, copy, c in changes
             ),
         )
-    if changes and _go_on(dry_run=dry_run, yes=yes, what="Change these configs"):
-        with Reach(chosen.clusters, client_id="mirror.topic") as reach:
-            now, merging, _ = _by_roles(chosen, flows, reach)
-            for each in now:
-                try:
-                    done = configs.sync(
-                        reach(each.source), reach(each.target), each, merging, reach
-                    )
-                except ClusterError as error:
-                    failures.append(f"flow {each.name}: {error}")
-                    continue
-                complain(*(f"changed {change}" for change in done.corrected))
-                failures += [f"flow {each.name}: {text}" for text in done.problems]
-    _end(failures)
+    if changes and change.agreed("Change these configs?"):
+
+        def correct(flow: FlowConfig, reach: Reach, merging: Merging) -> None:
+            done = _configs_of(configs.sync)(flow, reach, merging)
+            complain(*(f"changed {each}" for each in done.corrected))
+            failures.extend(f"flow {flow.name}: {text}" for text in done.problems)
+
+        _each(chosen, flows, failures, correct, notes=False)
+    end(failures)
 
 
 @app.command("acls", short_help="Give copies the ACLs of their topics, once.")
-def sync_acls(
-    config: ConfigFile,
-    *,
-    flow: Flows = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
-) -> None:
+@spread
+def sync_acls(config: ConfigFile, *, flow: Flows = None, change: Change) -> None:
     """Give copies the ACLs of their topics, and remove revoked ones, once.
 
     The service does this at intervals where sync_topic_acls is on. CHANGE is add,
@@ -199,27 +162,23 @@ def sync_acls(
       mirror topic acls -c mirror.yaml --yes
     """
     chosen, flows = chosen_flows(config, flow)
-    found, failures, notes = _each(chosen, flows, acls.look)
-    complain(*notes)
+    failures: list[str] = []
+    found = _each(chosen, flows, failures, partial(_acls_of, acls.look, chosen))
     for name, result in found.items():
         if result.state is AclState.NOT_PERMITTED:
             failures.append(f"flow {name}: {result.reason}")
         elif result.reason:
             complain(f"flow {name}: {result.reason}")
     rows = [row for name, result in found.items() for row in _acl_rows(name, result)]
-    if output is Form.JSON:
-        document(
-            {
-                "flows": [_acl_document(n, result) for n, result in found.items()],
-                "failures": failures,
-            }
-        )
+    if change.output is Form.JSON:
+        told = [_acl_document(name, result) for name, result in found.items()]
+        document({"flows": told, "failures": failures})
     elif rows:
         table(ACL_COLUMNS, rows)
     to_do = [f for f in flows if f.name in found and _has_changes(found[f.name])]
-    if to_do and _go_on(dry_run=dry_run, yes=yes, what="Make these changes"):
-        done, failed, _ = _each(chosen, to_do, acls.sync)
-        failures += failed
+    if to_do and change.agreed("Make these changes?"):
+        sync = partial(_acls_of, acls.sync, chosen)
+        done = _each(chosen, to_do, failures, sync, notes=False)
         for name, result in done.items():
             complain(
                 *(f"added {binding}" for binding in result.added),
@@ -228,78 +187,60 @@ def sync_acls(
             failures += [f"flow {name}: {text}" for text in result.problems]
             if result.state is AclState.NOT_PERMITTED:
                 failures.append(f"flow {name}: {result.reason}")
-    _end(failures)
+    end(failures)
 
 
 def _each(
     chosen: MirrorConfig,
     flows: Iterable[FlowConfig],
-    work: Callable[..., AclsResult],
-) -> tuple[dict[str, AclsResult], list[str], tuple[str, ...]]:
-    """The results of `acls.look` or `sync` by flow, the flows whose clusters do not
-    answer, and the notes of `_by_roles`.
+    failures: list[str],
+    work: Callable[[FlowConfig, Reach, Merging], T],
+    *,
+    notes: bool = True,
+) -> dict[str, T]:
+    """The results by flow; `failures` gets the flows whose clusters do not answer. Each
+    flow is without what pairs with names have moved; `Merging` has all that count.
+    `notes`: say of which pairs it is not certain who is active.
     """
-    found: dict[str, AclsResult] = {}
-    failures = []
+    from mirror.pairs.flow_roles import in_order
+
+    found: dict[str, T] = {}
     with Reach(chosen.clusters, client_id="mirror.topic") as reach:
-        now, _, notes = _by_roles(chosen, flows, reach)
-        for flow in now:
-            rests = partial(scopes.left_alone, chosen.flows[flow.name], flow)
-            try:
-                found[flow.name] = work(
-                    reach(flow.source), reach(flow.target), flow, rests=rests
-                )
-            except ClusterError as error:
-                failures.append(f"flow {flow.name}: {error}")
-    return found, failures, notes
+        counting, uncertain = in_order(chosen, reach)
+        if notes:
+            complain(*uncertain)
+        now, merging = {flow.name: flow for flow in counting}, Merging(counting)
+        for flow in flows:
+            with noted(failures, flow):
+                found[flow.name] = work(now.get(flow.name, flow), reach, merging)
+    return found
+
+
+def _configs_of(
+    work: Callable[..., ConfigsResult],
+) -> Callable[[FlowConfig, Reach, Merging], ConfigsResult]:
+    """`configs.look` or `sync`, for a flow."""
+
+    def on(flow: FlowConfig, reach: Reach, merging: Merging) -> ConfigsResult:
+        return work(reach(flow.source), reach(flow.target), flow, merging, reach)
+
+    return on
+
+
+def _acls_of(
+    work: Callable[..., AclsResult],
+    chosen: MirrorConfig,
+    flow: FlowConfig,
+    reach: Reach,
+    _merging: Merging,
+) -> AclsResult:
+    """`acls.look` or `sync`, for a flow."""
+    rests = partial(scopes.left_alone, chosen.flows[flow.name], flow)
+    return work(reach(flow.source), reach(flow.target), flow, rests=rests)
 
 
 def _has_changes(result: AclsResult) -> bool:
     return bool(result.added or result.removed)
-
-
-def _compare(
-    chosen: MirrorConfig, flows: Iterable[FlowConfig]
-) -> tuple[dict[str, ConfigsResult], list[str]]:
-    found: dict[str, ConfigsResult] = {}
-    failures = []
-    with Reach(chosen.clusters, client_id="mirror.topic") as reach:
-        now, merging, notes = _by_roles(chosen, flows, reach)
-        complain(*notes)
-        for flow in now:
-            try:
-                found[flow.name] = configs.look(
-                    reach(flow.source), reach(flow.target), flow, merging, reach
-                )
-            except ClusterError as error:
-                failures.append(f"flow {flow.name}: {error}")
-    return found, failures
-
-
-def _by_roles(
-    chosen: MirrorConfig, flows: Iterable[FlowConfig], reach: Reach
-) -> tuple[list[FlowConfig], Merging, tuple[str, ...]]:
-    """The flows, each without what pairs with names have moved; how all that count
-    merge; and of which pairs it is not certain who is active.
-    """
-    from mirror.pairs.flow_roles import in_order
-
-    counting, notes = in_order(chosen, reach)
-    now = {flow.name: flow for flow in counting}
-    return [now.get(f.name, f) for f in flows], Merging(counting), notes
-
-
-def _go_on(*, dry_run: bool, yes: bool, what: str) -> bool:
-    return not dry_run and agreed(f"{what}?", yes=yes)
-
-
-def _end(failures: Sequence[str]) -> None:
-    complain(*failures)
-    raise typer.Exit(EXIT_FAILED if failures else EXIT_OK)
-
-
-def _topic_document(topic: TopicDrift) -> dict[str, Any]:
-    return {**asdict(topic), "differs": topic.differs}
 
 
 def _acl_document(flow: str, result: AclsResult) -> dict[str, Any]:
@@ -328,15 +269,8 @@ def _acl_rows(flow: str, result: AclsResult) -> Iterable[tuple[object, ...]]:
     ]
     return (
         (
-            flow,
-            change,
-            binding.topic,
-            binding.pattern,
-            binding.principal,
-            binding.host,
-            binding.operation,
-            binding.permission,
-            reason,
+            *(flow, change, binding.topic, binding.pattern, binding.principal),
+            *(binding.host, binding.operation, binding.permission, reason),
         )
         for change, binding, reason in changes
     )

@@ -1,10 +1,9 @@
 """Who may ask the service's HTTP port: names, methods, tokens and passwords.
 
-Main function: `guarded`, which wraps a WSGI application. It checks in this order: the
-Host header (against DNS rebinding), the method (anything that could change
-something always needs an authenticated caller), then token or password. It reads the
-secrets for each request, so a rotated file takes effect at once, and never logs or
-returns them.
+Main type: `Access`. It checks in this order: the Host header (against DNS rebinding),
+the method (anything that could change something always needs an authenticated caller),
+then token or password. It reads the secrets for each request, so a rotated file takes
+effect at once, and never logs or returns them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import binascii
 import hmac
 from http import HTTPStatus
 from ipaddress import ip_address
-import json
 import socket
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -23,9 +21,9 @@ import structlog
 
 from mirror.errors import MirrorError
 from mirror.log import LogThrottle
+from mirror.observing.routing import READING, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from pydantic import SecretStr
@@ -33,67 +31,32 @@ if TYPE_CHECKING:
     from mirror.config.service_settings import HttpSettings
 
     Environ = dict[str, Any]
-    Respond = Callable[..., Any]
-    Application = Callable[[Environ, Respond], Iterable[bytes]]
 
 log = structlog.get_logger()
 
 PROBES = frozenset({"/healthz", "/readyz"})
-READING = frozenset({"GET", "HEAD"})
-"""Methods that change nothing."""
-_CHALLENGES = (
-    ("WWW-Authenticate", 'Basic realm="mirror", charset="UTF-8"'),
-    ("WWW-Authenticate", 'Bearer realm="mirror"'),
-)
-_HEADERS = {
-    # Reveals no more than necessary about what runs here.
-    "Server": "mirror",
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
-"""Headers of every answer, unless the application sets another value."""
 
 
-class Refusal(Exception):  # noqa: N818  an answer, not a failure
-    """An answer given instead of the application's."""
+class Access:
+    """Who may ask a service with these settings."""
 
-    def __init__(self, status: HTTPStatus, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-
-
-def guarded(application: Application, settings: HttpSettings) -> Application:
-    """The application, for callers with access."""
-    return _Guard(application, settings)
-
-
-class _Guard:
-    def __init__(self, application: Application, settings: HttpSettings) -> None:
-        self._application = application
+    def __init__(self, settings: HttpSettings) -> None:
         self._settings = settings
         self._names = _names(settings)
         self._throttle = LogThrottle()
+        ways = {
+            'Basic realm="mirror", charset="UTF-8"': settings.http_username is not None,
+            'Bearer realm="mirror"': settings.http_token_given,
+        }
+        self._challenges = [
+            ("WWW-Authenticate", way) for way, offered in ways.items() if offered
+        ]
 
-    def __call__(self, environ: Environ, respond: Respond) -> Iterable[bytes]:
-        def answer(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
-            given = {name.lower() for name, _ in headers}
-            added = [(k, v) for k, v in _HEADERS.items() if k.lower() not in given]
-            return respond(status, [*headers, *added], *more)
-
-        try:
-            self._check(environ)
-            body: Iterable[bytes] = self._application(environ, answer)
-        except Refusal as refusal:
-            body = self._refuse(refusal, answer)
-            return [] if environ.get("REQUEST_METHOD") == "HEAD" else body
-        return body
-
-    def _check(self, environ: Environ) -> None:
-        """Raise why a request is refused, if it is."""
+    def check(self, environ: Environ) -> None:
+        """
+        Raises:
+            Refusal: the request is not answered.
+        """
         self._check_name(environ)
         method = environ.get("REQUEST_METHOD", "GET")
         changes = method not in READING
@@ -116,6 +79,7 @@ class _Guard:
                 HTTPStatus.UNAUTHORIZED,
                 "authenticate with this service's token or password (Authorization: "
                 "Bearer or Basic)",
+                *self._challenges,
             )
 
     def _check_name(self, environ: Environ) -> None:
@@ -132,22 +96,17 @@ class _Guard:
         settings = self._settings
         kind, _, shown = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
         if kind.lower() == "bearer" and settings.http_token_given:
-            token = self._secret(
-                "http_token_file", settings.http_token_file, settings.http_token
-            )
-            return _same(shown.strip(), token)
+            return _same(shown.strip(), self._secret("http_token"))
         if kind.lower() == "basic" and settings.http_username is not None:
             name, _, password = _decoded(shown).partition(":")
-            wanted = self._secret(
-                "http_password_file",
-                settings.http_password_file,
-                settings.http_password,
-            )
+            wanted = self._secret("http_password")
             # Compare both, so that timing does not reveal which of them is wrong.
             return _same(name, settings.http_username) & _same(password, wanted)
         return False
 
-    def _secret(self, setting: str, file: Path | None, given: SecretStr | None) -> str:
+    def _secret(self, name: str) -> str:
+        setting = f"{name}_file"
+        file, given = (getattr(self._settings, each) for each in (setting, name))
         try:
             secret = read_secret(file, given)
         except MirrorError as error:
@@ -160,29 +119,6 @@ class _Guard:
             ) from error
         self._throttle.clear()
         return secret
-
-    def _refuse(self, refusal: Refusal, answer: Respond) -> Iterable[bytes]:
-        status = refusal.status
-        body = json.dumps({"error": str(refusal)}).encode() + b"\n"
-        headers = [
-            ("Content-Type", "application/json; charset=utf-8"),
-            ("Content-Length", str(len(body))),
-        ]
-        if status is HTTPStatus.UNAUTHORIZED:
-            headers += [
-                challenge
-                for challenge, offered in zip(
-                    _CHALLENGES,
-                    (
-                        self._settings.http_username is not None,
-                        self._settings.http_token_given,
-                    ),
-                    strict=True,
-                )
-                if offered
-            ]
-        answer(f"{status.value} {status.phrase}", headers)
-        return [body]
 
 
 def read_secret(file: Path | None, given: SecretStr | None) -> str:

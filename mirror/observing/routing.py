@@ -2,7 +2,7 @@
 
 Main types: `Routes`, a WSGI application made from a table of paths, and the values
 that travel, `Request` and `Response`. It only reads: methods other than GET and HEAD
-are refused. Who may ask is decided around it, in `access`.
+are refused. `access` decides who may ask.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 JSON = "application/json; charset=utf-8"
-_METHODS = ("GET", "HEAD")
+READING = ("GET", "HEAD")
+"""Methods that change nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,26 +53,57 @@ def as_json(document: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(body=json.dumps(document).encode() + b"\n", status=status)
 
 
+_HEADERS = {
+    # Reveals no more than necessary about what runs here.
+    "Server": "mirror",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""Headers of every answer, unless the application sets another value."""
+
+
+class Refusal(Exception):  # noqa: N818  an answer, not a failure
+    """An answer given instead of the handler's."""
+
+    def __init__(
+        self, status: HTTPStatus, reason: str, *headers: tuple[str, str]
+    ) -> None:
+        super().__init__(reason)
+        self.answer = replace(as_json({"error": reason}, status), headers=headers)
+
+
 class Routes:
     """A WSGI application that answers from a table."""
 
-    def __init__(self, table: Mapping[str, Callable[[Request], Response]]) -> None:
+    def __init__(
+        self,
+        table: Mapping[str, Callable[[Request], Response]],
+        check: Callable[[dict[str, Any]], None] = lambda _: None,
+    ) -> None:
+        """`check` raises `Refusal` for a request that is not to be answered."""
         self._table = dict(table)
+        self._check = check
 
     def __call__(
         self, environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
         method = environ.get("REQUEST_METHOD", "GET")
-        answer = self._answer(method, environ)
-        named = {name.lower() for name, _ in answer.headers}
+        try:
+            self._check(environ)
+            answer = self._answer(method, environ)
+        except Refusal as refusal:
+            answer = refusal.answer
+        given = {name.lower() for name, _ in answer.headers}
         headers = [
             ("Content-Type", answer.kind),
             ("Content-Length", str(len(answer.body))),
-            ("X-Content-Type-Options", "nosniff"),
             *answer.headers,
+            *(each for each in _HEADERS.items() if each[0].lower() not in given),
         ]
-        if "cache-control" not in named:
-            headers.append(("Cache-Control", "no-store"))
         start_response(f"{answer.status.value} {answer.status.phrase}", headers)
         return [] if method == "HEAD" else [answer.body]
 
@@ -89,12 +121,10 @@ class Routes:
     def _answer(self, method: str, environ: dict[str, Any]) -> Response:
         # WSGI decodes UTF-8 bytes as Latin-1.
         path = environ.get("PATH_INFO", "").encode("latin-1").decode(errors="replace")
-        if method not in _METHODS:
-            refused = as_json(
-                {"error": f"{method} is not allowed here"},
-                HTTPStatus.METHOD_NOT_ALLOWED,
-            )
-            return replace(refused, headers=(("Allow", ", ".join(_METHODS)),))
+        if method not in READING:
+            error = {"error": f"{method} is not allowed here"}
+            refused = as_json(error, HTTPStatus.METHOD_NOT_ALLOWED)
+            return replace(refused, headers=(("Allow", ", ".join(READING)),))
         handler = self._table.get(path or "/") or self._below(path)
         if handler is None:
             return as_json(

@@ -28,27 +28,29 @@ from mirror.config.service_settings import HttpSettings
 from mirror.errors import MirrorError
 from mirror.host import process_name
 from mirror.log import LogThrottle
-from mirror.observing.access import guarded
+from mirror.observing.access import Access
 from mirror.observing.exposition import exposition
-from mirror.observing.page.pages import Pages
+from mirror.observing.page.pages import (
+    History,
+    Pages,
+)
 from mirror.observing.routing import Response, Routes, as_json
 from mirror.status.events import FORMAT_VERSION as EVENTS_VERSION
-from mirror.status.history import History
 from mirror.status.states import FlowState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from tornado.http1connection import HTTP1Connection, HTTP1ServerConnection
     from tornado.httputil import HTTPServerRequest
     from tornado.iostream import IOStream
 
     from mirror.observing.routing import Request
-    from mirror.status.pairs import PairStatus
     from mirror.status.store import StatusStore
-    from mirror.status.values import FlowStatus
+    from mirror.status.values import (
+        PairStatus,
+    )
 
     Handler = Callable[[Request], Response]
 
@@ -121,13 +123,6 @@ class Certificates:
         files = [file for file in (self._certificate, self._key) if file is not None]
         found = [file.stat() for file in files]
         return tuple((s.st_mtime_ns, s.st_ino, s.st_size) for s in found)
-
-
-def certificates(settings: HttpSettings) -> Certificates | None:
-    """What the settings say; None for HTTP without TLS."""
-    if settings.http_certificate_file is None:
-        return None
-    return Certificates(settings.http_certificate_file, settings.http_key_file)
 
 
 def _short(error: OSError | ValueError) -> str:
@@ -211,12 +206,15 @@ class StatusServer:
             MirrorError: cannot bind the address, or cannot use the certificate.
         """
         settings = access or HttpSettings(http_host=host)
-        self._certificates = certificates(settings)
+        certificate = settings.http_certificate_file
+        self._certificates = (
+            Certificates(certificate, settings.http_key_file) if certificate else None
+        )
         self._open_to_others = settings.open_to_others
         self._store = store
         self.history = History(store)
         self._metrics = exposition(store, per_partition=per_partition)
-        self._application = guarded(Routes(self._table()), settings)
+        self._application = Routes(self._table(), Access(settings).check)
         try:
             self._sockets = bind_sockets(port, host)
         except OSError as error:
@@ -245,12 +243,7 @@ class StatusServer:
         self.history.start()
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.history.close()
         self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join()
@@ -329,16 +322,13 @@ class StatusServer:
         waiting = {
             flow.name: f"{flow.state} {flow.reason}".strip()
             for flow in self._store.read().flows
-            if flow.state in _NOT_READY and not _is_led_here(flow)
+            if flow.state in _NOT_READY
+            and (flow.state, flow.leader) != (FlowState.STARTING, process_name())
         }
         if reason := self._store.standstill():
             waiting["service"] = reason
         ready = HTTPStatus.SERVICE_UNAVAILABLE if waiting else HTTPStatus.OK
         return as_json({"ready": not waiting, "waiting": waiting}, ready)
-
-
-def _is_led_here(flow: FlowStatus) -> bool:
-    return flow.state is FlowState.STARTING and flow.leader == process_name()
 
 
 def _failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

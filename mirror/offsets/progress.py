@@ -122,7 +122,7 @@ class RunningCount:
         except struct.error as error:
             raise damaged(error) from error
         return cls(
-            service=uuid.UUID(bytes=service), begun=begun, counts=Counts.of(*each)
+            service=uuid.UUID(bytes=service), begun=begun, counts=Counts.in_order(*each)
         )
 
 

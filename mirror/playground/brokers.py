@@ -8,7 +8,7 @@ removes them; `PlaygroundCluster` handles them in between.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 import hashlib
 import logging
 import os
@@ -20,9 +20,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
-from mirror.playground.cache import KAFKA_VERSION, cache_folder, cache_lock
 from mirror.playground.cluster import Access, ClusterPlan, GivenNode, PlaygroundCluster
-from mirror.playground.jars import kafka_jars
+from mirror.playground.jars import (
+    KAFKA_VERSION,
+    cache_folder,
+    cache_lock,
+    kafka_jars,
+)
 from mirror.playground.node import (
     JarNode,
     Listener,
@@ -33,7 +37,7 @@ from mirror.playground.node import (
     wait_until_serving,
 )
 from mirror.playground.ports import LOOPBACK, free_ports
-from mirror.playground.secured import PASSWORDS, Security
+from mirror.playground.secured import PASSWORDS, PROTOCOLS, Security
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,15 +72,10 @@ def docker_answers() -> bool:
     if not _someone_listens():
         return False
     try:
-        client = DockerClient.from_env(timeout=_PING_SECONDS)
-    except DockerException:
-        return False
-    try:
-        client.ping()
+        with closing(DockerClient.from_env(timeout=_PING_SECONDS)) as client:
+            client.ping()
     except (DockerException, OSError):
         return False
-    finally:
-        client.close()
     return True
 
 
@@ -135,9 +134,7 @@ class DockerNode:
 
     def __init__(self, port: int, settings: Mapping[str, str]) -> None:
         # Imported late: the other ways work without this library.
-        from testcontainers.core.container import (
-            DockerContainer,
-        )
+        from testcontainers.core.container import DockerContainer
 
         self._port = port
         self._started = False
@@ -205,13 +202,19 @@ def _variable(setting: str) -> str:
 
 
 _Addresses = dict[int, str]
-_LISTENERS = 6
 
 
-def cluster_of_processes(plan: ClusterPlan) -> PlaygroundCluster:
-    """Set up a cluster; for secured ones this also writes the certificates."""
+def cluster_of_processes(
+    plan: ClusterPlan, *, class_data: Sequence[str] | None = None
+) -> PlaygroundCluster:
+    """Set up a cluster; for secured ones this also writes the certificates.
+
+    `class_data`: Java options in place of `class_data_options`.
+    """
+    jvm = class_data_options() if class_data is None else class_data
     folder = plan.folder.resolve()
-    plain, control, scram, mutual_tls, one_way_tls, sasl = _addresses(plan.nodes)
+    addresses = _addresses(plan.nodes)
+    plain, control = addresses["PLAINTEXT"], addresses["CONTROLLER"]
     security = (
         Security(folder / "security", certificate=plan.certificate)
         if plan.secured
@@ -223,12 +226,8 @@ def cluster_of_processes(plan: ClusterPlan) -> PlaygroundCluster:
     for number in plain:
         listeners = plain_listeners(plain=plain[number], control=control[number])
         if security:
-            listeners += security.listeners(
-                scram=scram[number],
-                mutual_tls=mutual_tls[number],
-                one_way_tls=one_way_tls[number],
-                sasl=sasl[number],
-            )
+            own = {name: of_nodes[number] for name, of_nodes in addresses.items()}
+            listeners += security.listeners(own)
         nodes[number] = JarNode(
             NodePlan(
                 number=number,
@@ -239,47 +238,39 @@ def cluster_of_processes(plan: ClusterPlan) -> PlaygroundCluster:
                     node=number, voters=control, listeners=listeners, extra=extra
                 ),
                 scram_users=PASSWORDS if security else {},
-                jvm=(*class_data_options(), *plan.jvm),
+                jvm=(*jvm, *plan.jvm),
             )
         )
+
+    def access(listener: str) -> Access | None:
+        if security is None:
+            return None
+        return Access(
+            bootstrap=_bootstrap(addresses[listener]),
+            client_config=security.client(listener),
+        )
+
     return PlaygroundCluster(
         name=plan.name,
-        bootstrap=_bootstrap(scram if security else plain),
+        bootstrap=_bootstrap(addresses["SCRAM" if security else "PLAINTEXT"]),
         admin_bootstrap=_bootstrap(plain),
         node_by_number=nodes,
-        client_config=security.scram_client() if security else {},
-        mutual_tls=(
-            Access(
-                bootstrap=_bootstrap(mutual_tls),
-                client_config=security.mutual_tls_client(),
-            )
-            if security
-            else None
-        ),
-        one_way_tls=(
-            Access(
-                bootstrap=_bootstrap(one_way_tls),
-                client_config=security.one_way_tls_client(),
-            )
-            if security
-            else None
-        ),
-        sasl=(
-            Access(bootstrap=_bootstrap(sasl), client_config=security.sasl_client())
-            if security
-            else None
-        ),
+        client_config=security.client("SCRAM") if security else {},
+        mutual_tls=access("MUTUAL"),
+        one_way_tls=access("ONEWAY"),
+        sasl=access("SASL"),
         folder=folder,
     )
 
 
-def _addresses(nodes: int) -> list[_Addresses]:
-    """The addresses of each kind of listener, by node from 1."""
-    addresses = [f"{LOOPBACK}:{port}" for port in free_ports(_LISTENERS * nodes)]
-    return [
-        dict(enumerate(addresses[kind::_LISTENERS], start=1))
-        for kind in range(_LISTENERS)
-    ]
+def _addresses(nodes: int) -> dict[str, _Addresses]:
+    """The addresses of each listener, by node from 1."""
+    names = ("PLAINTEXT", "CONTROLLER", *PROTOCOLS)
+    addresses = [f"{LOOPBACK}:{port}" for port in free_ports(len(names) * nodes)]
+    return {
+        name: dict(enumerate(addresses[kind :: len(names)], start=1))
+        for kind, name in enumerate(names)
+    }
 
 
 def _bootstrap(addresses: Mapping[int, str]) -> str:
@@ -339,22 +330,9 @@ def _try_to_make(archive: Path) -> None:
 
 
 def _run_throwaway_broker(folder: Path, archive: Path) -> None:
-    plain, control = (f"{LOOPBACK}:{port}" for port in free_ports(2))
-    node = JarNode(
-        NodePlan(
-            number=1,
-            folder=folder,
-            cluster_id=random_uuid(),
-            plain_address=plain,
-            settings=broker_settings(
-                node=1,
-                voters={1: control},
-                listeners=plain_listeners(plain=plain, control=control),
-                extra={},
-            ),
-            jvm=(f"-XX:ArchiveClassesAtExit={archive}",),
-        )
-    )
+    options = (f"-XX:ArchiveClassesAtExit={archive}",)
+    plan = ClusterPlan(name="class-data", folder=folder, jvm=options)
+    [node] = cluster_of_processes(plan, class_data=()).node_by_number.values()
     try:
         node.spawn()
         node.wait(brokers=1, seconds=_START_SECONDS)
@@ -435,13 +413,12 @@ def choose_road(plans: Sequence[ClusterPlan], *, given: bool = True) -> Road:
         return cast("Road", forced)
     if any(map(_special, plans)):
         return "jars"
-    if given and all(_can_be_given(plan) for plan in plans):
+    if given and all(
+        not plan.settings and _address_variable(plan.name) in os.environ
+        for plan in plans
+    ):
         return "env"
     return "docker" if docker_answers() else "jars"
-
-
-def _can_be_given(plan: ClusterPlan) -> bool:
-    return not plan.settings and _address_variable(plan.name) in os.environ
 
 
 def _special(plan: ClusterPlan) -> bool:

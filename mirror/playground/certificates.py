@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1")
 _LIFE = timedelta(days=30)
@@ -44,23 +44,14 @@ class CertificateAuthority:
     def __init__(self, name: str = "playground") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._subject = _name(name)
-        now = datetime.now(UTC)
-        self._certificate = (
-            _builder(self._subject, self._subject, self._key.public_key())
-            .not_valid_before(now - _CLOCK_SLACK - _LIFE)
-            .not_valid_after(now + _LIFE)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_SIGNING, critical=True)
-            .add_extension(
-                x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()),
-                critical=False,
-            )
-            .sign(self._key, hashes.SHA256())
-        )
-
-    @property
-    def pem(self) -> str:
-        return _pem(self._certificate)
+        now, public = datetime.now(UTC), self._key.public_key()
+        extensions = {
+            x509.BasicConstraints(ca=True, path_length=0): True,
+            _SIGNING: True,
+            x509.SubjectKeyIdentifier.from_public_key(public): False,
+        }
+        start = now - _CLOCK_SLACK - _LIFE
+        self.pem = self._sign(self._subject, public, start, now + _LIFE, extensions)
 
     def issue(
         self, name: str, *, hosts: Sequence[str] = LOCAL_HOSTS, expired: bool = False
@@ -76,34 +67,45 @@ class CertificateAuthority:
         now = datetime.now(UTC)
         start = now - _LIFE if expired else now - _CLOCK_SLACK
         end = now - _CLOCK_SLACK if expired else now + _LIFE
-        certificate = (
-            _builder(_name(name), self._subject, key.public_key())
-            .not_valid_before(start)
-            .not_valid_after(end)
-            .add_extension(
-                x509.BasicConstraints(ca=False, path_length=None), critical=True
-            )
-            .add_extension(
-                x509.SubjectAlternativeName([_general_name(host) for host in hosts]),
-                critical=False,
-            )
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(
-                    self._key.public_key()
-                ),
-                critical=False,
-            )
-            .add_extension(_BOTH_SIDES, critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
+        issuer = self._key.public_key()
+        extensions = {
+            x509.BasicConstraints(ca=False, path_length=None): True,
+            x509.SubjectAlternativeName(list(map(_general_name, hosts))): False,
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer): False,
+            _BOTH_SIDES: False,
+        }
+        pem = self._sign(_name(name), key.public_key(), start, end, extensions)
         return Certificate(
             key_pem=key.private_bytes(
                 serialization.Encoding.PEM,
                 serialization.PrivateFormat.PKCS8,
                 serialization.NoEncryption(),
             ).decode(),
-            chain_pem=_pem(certificate) + self.pem,
+            chain_pem=pem + self.pem,
         )
+
+    def _sign(
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        start: datetime,
+        end: datetime,
+        extensions: Mapping[x509.ExtensionType, bool],
+    ) -> str:
+        """`extensions`: whether each is critical."""
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._subject)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(start)
+            .not_valid_after(end)
+        )
+        for extension, critical in extensions.items():
+            builder = builder.add_extension(extension, critical=critical)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
 _BOTH_SIDES = x509.ExtendedKeyUsage(
@@ -123,18 +125,6 @@ _SIGNING = x509.KeyUsage(
 )
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-    )
-
-
 def _name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
@@ -144,7 +134,3 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()

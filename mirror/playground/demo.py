@@ -34,11 +34,10 @@ from rich.text import Text
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
 from mirror.playground.brokers import playground
-from mirror.playground.node import Leash
+from mirror.playground.process import LoggedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -80,7 +79,8 @@ def show(*, records: int, keep: bool) -> bool:
     """
     require_java()
     with ExitStack() as stack:
-        screen = stack.enter_context(Screen())
+        screen = Screen()
+        stack.callback(screen.freeze)
         folder = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="mirror-demo-"))
         )
@@ -89,9 +89,7 @@ def show(*, records: int, keep: bool) -> bool:
         clusters = stack.enter_context(playground(("A", "B"), root=folder, given=False))
         for cluster in clusters.values():
             _create_topics(cluster)
-        producing = stack.enter_context(
-            closing(Producing(clusters["A"].bootstrap, tuple(TOPICS)))
-        )
+        producing = stack.enter_context(closing(Producing(clusters["A"].bootstrap)))
         backlog = int(records * _BACKLOG)
         producing.produce(backlog)
         screen.say(f"produced {backlog} records on A; starting the mirror service")
@@ -109,12 +107,7 @@ def show(*, records: int, keep: bool) -> bool:
             exact = True
         else:
             handover = fail_over(
-                screen,
-                clusters,
-                config,
-                topics=tuple(TOPICS),
-                records=verdict.on_target,
-                await_checkpoint=story.await_checkpoint,
+                screen, clusters, config, verdict.on_target, story.await_checkpoint
             )
             _tell_handover(screen, handover)
             exact = handover.exact
@@ -292,10 +285,6 @@ def _keep(
 
 
 # ---- the mirror service as a separate process, as a user runs it ----
-#
-# Main type: `ServiceProcess`, a context: it starts `mirror run`, finds the status
-# address in the log, queries it, and ends the process. `kill_workers` kills on
-# purpose, but only the Python workers below this process.
 
 
 _PACKAGE_FOLDER = Path(__file__).parents[2]
@@ -312,20 +301,12 @@ class ServiceProcess:
     """`mirror run` with one configuration file; its JSON log is in the same folder."""
 
     def __init__(self, config: Path) -> None:
-        self._log = config.with_suffix(".log")
         self._opener = build_opener(ProxyHandler({}))  # never through a proxy
         # Spark leaves files in its working directory, so use the configuration's.
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "mirror", "run", "-c", config],
-                cwd=config.parent,
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is ours to pass on
-            )
-        self._leash = Leash(self._process.pid)
+        self._process = LoggedProcess(
+            config.with_suffix(".log"), cwd=config.parent, env=_environment()
+        )
+        self._process.start([sys.executable, "-m", "mirror", "run", "-c", config])
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -336,12 +317,7 @@ class ServiceProcess:
             raise
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def status(self) -> dict[str, Any]:
@@ -377,28 +353,22 @@ class ServiceProcess:
             PlaygroundError: it did not end; it is killed then.
         """
         started = time.monotonic()
-        self._process.terminate()
-        try:
-            code = self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired as error:
+        if (code := self._process.stop(_STOP_SECONDS)) is None:
             raise PlaygroundError(
                 f"the service did not end within {_STOP_SECONDS:.0f} s of SIGTERM"
                 f"\n{self.log_tail()}"
-            ) from error
+            )
         return code, time.monotonic() - started
 
     def log_tail(self, lines: int = 20) -> str:
         """The last lines it logged."""
-        return "\n".join(line[:_LINE] for line in self._log_lines()[-lines:])
-
-    def _log_lines(self) -> list[str]:
-        return self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(line[:_LINE] for line in self._process.log_lines()[-lines:])
 
     def _wait_for_url(self) -> str:
         deadline = time.monotonic() + _LISTEN_SECONDS
         while time.monotonic() < deadline:
             self._check()
-            for line in self._log_lines():
+            for line in self._process.log_lines():
                 with contextlib.suppress(ValueError):
                     event = json.loads(line)
                     if isinstance(event, dict) and event.get("event") == _LISTENS:
@@ -410,21 +380,17 @@ class ServiceProcess:
         )
 
     def _check(self) -> None:
-        code = self._process.poll()
+        code = self._process.exit_code
         if code is not None:
             raise PlaygroundError(
                 f"the service ended with exit code {code}\n{self.log_tail()}"
             )
 
     def _end(self) -> None:
-        try:
-            if self._process.poll() is None:
-                self.stop()
-        finally:
-            if self._process.poll() is None:
-                self._process.kill()
-                self._process.wait()
-            self._leash.release()
+        if self._process.pid is None:
+            self._process.kill()  # lets go of what has ended
+        else:
+            self.stop()
 
 
 def _environment() -> dict[str, str]:
@@ -445,7 +411,7 @@ def _is_worker(pid: int) -> bool:
     return _DAEMON in words and os.getpgid(pid) != pid
 
 
-def _descendants(root: int) -> set[int]:
+def _descendants(root: int | None) -> set[int]:
     """All processes below `root`, from /proc; none where there is no /proc."""
     parents = {}
     for entry in Path("/proc").glob("[0-9]*"):
@@ -454,7 +420,7 @@ def _descendants(root: int) -> set[int]:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
             parents[int(entry.name)] = int(fields[1])
     found: set[int] = set()
-    level = {root}
+    level: set[int] = set() if root is None else {root}
     while level:
         level = {pid for pid, parent in parents.items() if parent in level} - found
         found |= level
@@ -496,8 +462,6 @@ def fail_over(
     screen: Screen,
     clusters: dict[str, PlaygroundCluster],
     config: Path,
-    *,
-    topics: Sequence[str],
     records: int,
     await_checkpoint: Callable[[float], object],
 ) -> Handover:
@@ -509,27 +473,21 @@ def fail_over(
     Raises:
         PlaygroundError: the group cannot read, or the failover fails.
     """
-    on_a = _read(clusters["A"].bootstrap, topics, most=records // 2)
+    on_a, _ = _read(clusters["A"], most=records // 2)
     screen.say(f"group {GROUP} has read {on_a.total()} of {records} records on A")
     await_checkpoint(time.time())
     clusters["A"].kill()
     died = time.monotonic()
     screen.say("killed cluster A (SIGKILL); mirror failover 'A->B' says:")
     _command(screen, config)
-    arrivals: list[float] = []
-    on_b = _read(
-        clusters["B"].bootstrap,
-        topics,
-        most=records,
-        arrived=lambda: arrivals.append(time.monotonic()),
-    )
+    on_b, arrived = _read(clusters["B"], most=records)
     read = on_a + on_b
     return Handover(
         on_a=on_a.total(),
         on_b=on_b.total(),
         twice=read.total() - len(read),
         never=records - len(read),
-        seconds=min(arrivals, default=died) - died,
+        seconds=(arrived or died) - died,
     )
 
 
@@ -549,23 +507,17 @@ def _command(screen: Screen, config: Path) -> None:
         raise PlaygroundError(f"mirror failover ended with exit code {code}")
 
 
-def _read(
-    bootstrap: str,
-    topics: Sequence[str],
-    *,
-    most: int,
-    arrived: Callable[[], object] = lambda: None,
-) -> Counter[bytes]:
+def _read(cluster: PlaygroundCluster, *, most: int) -> tuple[Counter[bytes], float]:
     """The keys that the group reads until nothing more comes, or at least `most`; they
-    are committed.
+    are committed. And when the first one came, monotonic; 0: none did.
     """
     keys: Counter[bytes] = Counter()
-    began, quiet = time.monotonic(), 0
+    began, quiet, arrived = time.monotonic(), 0, 0.0
     try:
         with closing(
             KafkaConsumer(
-                *topics,
-                bootstrap_servers=bootstrap,
+                *TOPICS,
+                bootstrap_servers=cluster.bootstrap,
                 group_id=GROUP,
                 isolation_level="read_committed",
                 auto_offset_reset="earliest",
@@ -575,7 +527,7 @@ def _read(
             while sum(keys.values()) < most and quiet < _QUIET_POLLS:
                 polled = consumer.poll(_POLL_MS)
                 if polled:
-                    arrived()
+                    arrived = arrived or time.monotonic()
                 # Before the group has its partitions, silence says nothing.
                 quiet = 0 if polled or not consumer.assignment() else quiet + 1
                 for batch in polled.values():
@@ -585,13 +537,10 @@ def _read(
             consumer.commit()
     except KafkaError as error:
         raise PlaygroundError(f"group {GROUP} cannot read: {error}") from error
-    return keys
+    return keys, arrived
 
 
 # ---- what the demo shows: a live table on a terminal, plain lines elsewhere ----
-#
-# Main type: `Screen`, a context. `say` prints a step of the demo, `show` the newest
-# status of the service.
 
 
 _COLUMNS = ("FLOW", "TOPIC", "PARTITION", "LAG", "RECORDS", "LATENCY")
@@ -606,17 +555,6 @@ class Screen:
         self._started = time.monotonic()
         self._line_at = 0.0
         self._live: Live | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self.freeze()
 
     def say(self, text: str) -> None:
         """Print a line with the seconds since the start; above a live table."""
@@ -719,9 +657,8 @@ def value_of(number: int) -> bytes:
 class Producing:
     """Writes a number of records, in rounds; each round is acknowledged at its end."""
 
-    def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
+    def __init__(self, bootstrap: str) -> None:
         self.produced = 0
-        self._topics = topics
         # kafka-python's producer is idempotent: it writes no record twice itself.
         self._producer = KafkaProducer(
             bootstrap_servers=bootstrap, acks="all", linger_ms=5
@@ -781,14 +718,12 @@ class Producing:
             self._error = error
 
     def _send(self, count: int) -> None:
-        numbers = range(self.produced, self.produced + count)
+        topics = tuple(TOPICS)
         sent = [
             self._producer.send(
-                self._topics[number % len(self._topics)],
-                key=key_of(number),
-                value=value_of(number),
+                topics[number % len(topics)], key=key_of(number), value=value_of(number)
             )
-            for number in numbers
+            for number in range(self.produced, self.produced + count)
         ]
         for each in sent:
             each.get(timeout=_ACK_SECONDS)

@@ -3,36 +3,32 @@
 Main functions: `kafka_jars`, which returns the class path for a kind of program, and
 `fetched`, a folder with the files of other programs. The Ivy inside the pyspark wheel
 fetches them, so neither Maven nor Docker is needed; MIRROR_IVY_SETTINGS names a
-settings file for a company's own repository.
+settings file for a company's own repository. Several test runs share `cache_folder`, so
+files are created there under `cache_lock` and renamed into place.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+import fcntl
 from importlib.util import find_spec
 import os
 from pathlib import Path
 import subprocess
-from typing import TYPE_CHECKING, Literal, NamedTuple
-
-import stamina
-from stamina.instrumentation import set_on_retry_hooks
+from typing import TYPE_CHECKING, Literal
 
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
-from mirror.playground.cache import KAFKA_VERSION, cache_folder, cache_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+KAFKA_VERSION = "4.3.1"
 SLF4J_VERSION = "2.0.17"
 
+_ATTEMPTS = 3
+
 JarKind = Literal["broker", "mm2", "mirror-client", "tools"]
-
-
-class _Module(NamedTuple):
-    organisation: str
-    name: str
-    revision: str
 
 
 _MODULES: dict[JarKind, tuple[str, ...]] = {
@@ -41,9 +37,6 @@ _MODULES: dict[JarKind, tuple[str, ...]] = {
     "mirror-client": ("connect-mirror-client", "kafka-clients"),
     "tools": ("kafka-tools",),
 }
-# A silent logging binding would hide why a broker did not start.
-_LOGGING = _Module("org.slf4j", "slf4j-simple", SLF4J_VERSION)
-
 _WITHOUT_POMS = """<ivysettings>
   <settings defaultResolver="public"/>
   <resolvers>
@@ -60,11 +53,13 @@ def kafka_jars(kind: JarKind, version: str = KAFKA_VERSION) -> str:
         PlaygroundError: the jars could not be fetched.
         JavaMissingError: there is no Java to run Ivy with.
     """
-    modules = [_Module("org.apache.kafka", name, version) for name in _MODULES[kind]]
+    modules = [
+        *(_dependency("org.apache.kafka", name, version) for name in _MODULES[kind]),
+        # A silent logging binding would hide why a broker did not start.
+        _dependency("org.slf4j", "slf4j-simple", SLF4J_VERSION),
+    ]
     folder = fetched(
-        f"kafka-{version}-{kind}",
-        "\n".join(_dependency(each) for each in (*modules, _LOGGING)),
-        types=("jar", "bundle"),
+        f"kafka-{version}-{kind}", "\n".join(modules), types=("jar", "bundle")
     )
     return os.pathsep.join(str(jar) for jar in sorted(folder.glob("*.jar")))
 
@@ -84,13 +79,11 @@ def fetched(
     if not complete.exists():
         with cache_lock("jars"):
             if not complete.exists():
-                set_on_retry_hooks(())  # they would print and count each attempt
                 _resolve(name, dependencies, types, folder, poms=poms)
                 complete.touch()
     return folder
 
 
-@stamina.retry(on=PlaygroundError, attempts=3, timeout=None)
 def _resolve(
     name: str, dependencies: str, types: Sequence[str], folder: Path, *, poms: bool
 ) -> None:
@@ -101,28 +94,22 @@ def _resolve(
         file = cache_folder() / "ivy-settings.xml"
         file.write_text(_WITHOUT_POMS)
         settings = str(file)
-    answer = subprocess.run(
-        [
-            *(require_java(), "-XX:TieredStopAtLevel=1"),
-            *("-cp", _ivy_jar(), "org.apache.ivy.Main", "-warn"),
-            *(("-settings", settings) if settings else ()),
-            *("-cache", cache_folder() / "ivy", "-ivy", description),
-            *("-confs", "default", "-types", *types, "-sync"),
-            *("-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    command = [
+        *(require_java(), "-XX:TieredStopAtLevel=1"),
+        *("-cp", _ivy_jar(), "org.apache.ivy.Main", "-warn"),
+        *(("-settings", settings) if settings else ()),
+        *("-cache", cache_folder() / "ivy", "-ivy", description),
+        *("-confs", "default", "-types", *types, "-sync"),
+        *("-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"),
+    ]
+    for _ in range(_ATTEMPTS):
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        if not answer.returncode and any(folder.glob("*")):
+            return
+    raise PlaygroundError(
+        f"{name} could not be fetched (MIRROR_IVY_SETTINGS names a repository other"
+        f" than Maven Central): {(answer.stdout + answer.stderr).strip()[-2000:]}"
     )
-    if answer.returncode or not any(folder.glob("*")):
-        raise PlaygroundError(
-            f"{name} could not be fetched (MIRROR_IVY_SETTINGS names a repository other"
-            f" than Maven Central): {_tail(answer)}"
-        )
-
-
-def _tail(answer: subprocess.CompletedProcess[str]) -> str:
-    return (answer.stdout + answer.stderr).strip()[-2000:]
 
 
 def _ivy_jar() -> Path:
@@ -132,10 +119,10 @@ def _ivy_jar() -> Path:
     return next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
 
 
-def _dependency(module: _Module) -> str:
+def _dependency(organisation: str, name: str, revision: str) -> str:
     return (
-        f'    <dependency org="{module.organisation}" name="{module.name}"'
-        f' rev="{module.revision}" conf="default->default"/>'
+        f'    <dependency org="{organisation}" name="{name}" rev="{revision}"'
+        ' conf="default->default"/>'
     )
 
 
@@ -148,3 +135,24 @@ def _ivy_module(name: str, dependencies: str) -> str:
   </dependencies>
 </ivy-module>
 """
+
+
+# ---- the folder that outlives a playground: jars, seeds, class-data archives ----
+
+
+def cache_folder() -> Path:
+    """MIRROR_CACHE, or ~/.cache/mirror; created if missing."""
+    named = os.environ.get("MIRROR_CACHE")
+    folder = Path(named) if named else Path.home() / ".cache" / "mirror"
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def cache_lock(name: str) -> Iterator[None]:
+    """Hold the named lock against other processes and other threads."""
+    with (cache_folder() / f"{name}.lock").open("w") as file:
+        # Closing the file releases the lock, even when the process is killed.
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

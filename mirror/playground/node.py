@@ -23,8 +23,8 @@ from kafka.errors import KafkaError
 
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
-from mirror.playground.cache import KAFKA_VERSION, cache_folder
-from mirror.playground.jars import kafka_jars
+from mirror.playground.jars import KAFKA_VERSION, cache_folder, kafka_jars
+from mirror.playground.process import LoggedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -68,33 +68,21 @@ class JarNode:
         self._plan = plan
         self._data = plan.folder / "data"
         self._properties = plan.folder / "server.properties"
-        self._log = plan.folder / "broker.log"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._leash: Leash | None = None
+        self._process = LoggedProcess(plan.folder / "broker.log")
 
     @property
     def pid(self) -> int | None:
         """The process, or None when it does not run."""
-        running = self._process is not None and self._process.poll() is None
-        return self._process.pid if self._process and running else None
+        return self._process.pid
 
     def spawn(self) -> None:
         """Start the process without waiting; nothing happens when it runs."""
         if self.pid is not None:
             return
-        self._forget()
         if not (self._data / "meta.properties").exists():
             self._format()
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command("kafka.Kafka", str(self._properties), jvm=self._plan.jvm),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                # Ctrl-C is for us: we stop the brokers in our own order.
-                start_new_session=True,
-            )
-        self._leash = Leash(self._process.pid)
+        arguments = "kafka.Kafka", str(self._properties)
+        self._process.start(self._command(*arguments, jvm=self._plan.jvm))
 
     def wait(self, *, brokers: int, seconds: float) -> None:
         """Wait until the node serves metadata that lists it among `brokers` brokers.
@@ -112,44 +100,25 @@ class JarNode:
 
     def stop(self, *, seconds: float) -> None:
         """End the process cleanly; after `seconds`, kill it."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        self._forget()
+        self._process.stop(seconds)
 
     def kill(self) -> None:
         """SIGKILL: the node cannot flush or close anything."""
-        if self._process is not None:
-            self._process.kill()
-        self._forget()
+        self._process.kill()
 
     def discard(self) -> None:
         """End it by force; its data is about to be deleted."""
         self.kill()
 
     def log_tail(self, lines: int) -> str:
-        if not self._log.exists():
-            return ""
-        text = self._log.read_text(encoding="utf-8", errors="replace")
-        return "\n".join(text.splitlines()[-lines:])
-
-    def _forget(self) -> None:
-        if self._process is not None:
-            self._process.wait()
-        if self._leash is not None:
-            self._leash.release()
-        self._process = self._leash = None
+        return "\n".join(self._process.log_lines()[-lines:])
 
     def _check_running(self) -> None:
-        if self._process is None:
-            raise PlaygroundError(f"node {self._plan.number} was not started")
-        if (code := self._process.poll()) is not None:
+        if self.pid is None:
             raise PlaygroundError(
-                f"node {self._plan.number} in {self._plan.folder} ended with exit"
+                f"node {self._plan.number} was not started"
+                if (code := self._process.exit_code) is None
+                else f"node {self._plan.number} in {self._plan.folder} ended with exit"
                 f" code {code}"
             )
 
@@ -219,35 +188,6 @@ def random_uuid() -> str:
             return text
 
 
-# ---- kills a process when we die ----
-#
-# Main type: `Leash`. A two-line shell waits on a pipe that only this process holds;
-# when we die, however we die, the pipe closes and the shell kills the process. It
-# does not use the kernel's PR_SET_PDEATHSIG, which fires when the *thread* that
-# started the process ends, and needs `preexec_fn`.
-
-
-_WATCH = 'read -r _released || kill -KILL "$0" 2>/dev/null'
-
-
-class Leash:
-    """Ties the process `pid` to the life of this one until released."""
-
-    def __init__(self, pid: int) -> None:
-        self._shell = subprocess.Popen(
-            ["sh", "-c", _WATCH, str(pid)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            # Ctrl-C reaches the whole process group; the watch must survive it.
-            start_new_session=True,
-        )
-
-    def release(self) -> None:
-        """Let go; the process is already dead, and its pid may belong to another."""
-        self._shell.communicate(input=b"\n")
-
-
 # ---- waits until a broker is up: it serves metadata, not merely a port ----
 #
 # Main function: `wait_until_serving`. It asks one address about one node; the
@@ -274,7 +214,7 @@ def wait_until_serving(
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         check()
-        if _accepts(address):
+        if accepts(address):
             known = _known_brokers(address)
             if node in known and len(known) >= brokers:
                 return
@@ -284,7 +224,8 @@ def wait_until_serving(
     )
 
 
-def _accepts(address: str) -> bool:
+def accepts(address: str) -> bool:
+    """Whether somebody listens there."""
     host, port = address.rsplit(":", 1)
     try:
         socket.create_connection((host, int(port)), timeout=0.5).close()

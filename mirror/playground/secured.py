@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from mirror.playground.node import Listener
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 CertificateKind = Literal["valid", "expired", "wrong-host"]
@@ -22,6 +23,14 @@ USER = "mirror"
 # Kept fixed: brokers formatted with known users start from the cached seed.
 PASSWORDS = {"admin": "admin-secret", USER: "mirror-secret"}
 """SCRAM-SHA-512 users, and PLAIN's; admin is a super user."""
+PROTOCOLS = {
+    "SCRAM": "SASL_SSL",
+    "MUTUAL": "SSL",
+    "ONEWAY": "SSL",
+    "SASL": "SASL_PLAINTEXT",
+}
+"""The listeners for clients under test: with a password, with a certificate, without
+either, and with a password without TLS."""
 _MECHANISMS = "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN"
 
 
@@ -30,10 +39,7 @@ class Security:
 
     def __init__(self, folder: Path, *, certificate: CertificateKind) -> None:
         # Plain clusters, and so the demo, do without the cryptography package.
-        from mirror.playground.certificates import (
-            LOCAL_HOSTS,
-            CertificateAuthority,
-        )
+        from mirror.playground.certificates import LOCAL_HOSTS, CertificateAuthority
 
         folder.mkdir(parents=True, exist_ok=True)
         self._authority = folder / "ca.pem"
@@ -54,18 +60,16 @@ class Security:
         self._client.write_text(client.chain_pem)
         self._client_key.write_text(client.key_pem)
 
-    def listeners(
-        self, *, scram: str, mutual_tls: str, one_way_tls: str, sasl: str
-    ) -> list[Listener]:
-        """The listeners for clients under test, at these addresses."""
+    def listeners(self, addresses: Mapping[str, str]) -> list[Listener]:
+        """The listeners for clients under test, at these addresses by name."""
         return [
-            Listener(name=name, address=address, advertised=address, protocol=protocol)
-            for name, address, protocol in (
-                ("SCRAM", scram, "SASL_SSL"),
-                ("MUTUAL", mutual_tls, "SSL"),
-                ("ONEWAY", one_way_tls, "SSL"),
-                ("SASL", sasl, "SASL_PLAINTEXT"),
+            Listener(
+                name=name,
+                address=addresses[name],
+                advertised=addresses[name],
+                protocol=protocol,
             )
+            for name, protocol in PROTOCOLS.items()
         ]
 
     def broker_settings(self) -> dict[str, str]:
@@ -86,34 +90,25 @@ class Security:
             "allow.everyone.if.no.acl.found": "false",
         }
 
-    def scram_client(self) -> dict[str, str]:
-        return {
-            "security_protocol": "SASL_SSL",
-            "sasl_mechanism": "SCRAM-SHA-512",
-            "sasl_username": USER,
-            "sasl_password": PASSWORDS[USER],
-            "ssl_ca_file": str(self._authority),
-        }
-
-    def one_way_tls_client(self) -> dict[str, str]:
-        """Clients of this listener are anonymous, and may do everything."""
-        return {"security_protocol": "SSL", "ssl_ca_file": str(self._authority)}
-
-    def sasl_client(self) -> dict[str, str]:
-        return {
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": "SCRAM-SHA-512",
-            "sasl_username": USER,
-            "sasl_password": PASSWORDS[USER],
-        }
-
-    def mutual_tls_client(self) -> dict[str, str]:
-        return {
-            "security_protocol": "SSL",
-            "ssl_ca_file": str(self._authority),
-            "ssl_certificate_file": str(self._client),
-            "ssl_key_file": str(self._client_key),
-        }
+    def client(self, listener: str) -> dict[str, str]:
+        """The settings of its clients; those of ONEWAY are anonymous, and may do
+        everything.
+        """
+        settings = {"security_protocol": PROTOCOLS[listener]}
+        if listener != "SASL":
+            settings["ssl_ca_file"] = str(self._authority)
+        if listener in {"SASL", "SCRAM"}:
+            settings |= {
+                "sasl_mechanism": "SCRAM-SHA-512",
+                "sasl_username": USER,
+                "sasl_password": PASSWORDS[USER],
+            }
+        if listener == "MUTUAL":
+            settings |= {
+                "ssl_certificate_file": str(self._client),
+                "ssl_key_file": str(self._client_key),
+            }
+        return settings
 
 
 def _logins(listener: str) -> dict[str, str]:

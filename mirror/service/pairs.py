@@ -32,7 +32,7 @@ from mirror.service import ownership
 from mirror.service.ownership import RoleNote
 from mirror.service.topics import corrected
 from mirror.status.events import Event, EventKind
-from mirror.status.pairs import (
+from mirror.status.values import (
     DrillStatus,
     MemberStatus,
     PairStatus,

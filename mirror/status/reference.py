@@ -15,19 +15,15 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from mirror.status import errors, pairs, states, values
+from mirror.status import states, values
 from mirror.status.values import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_MODULES = (
-    *(values, values, errors, values, pairs, values, values, values, states),
-    *(values, values),
-)
 _KNOWN = {
     name: found
-    for module in _MODULES
+    for module in (values, states)
     for name, found in vars(module).items()
     if inspect.isclass(found)
 }

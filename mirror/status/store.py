@@ -6,16 +6,17 @@ Main type: `StatusStore`. A change that matters to people also becomes an event
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict
 from dataclasses import replace
 import threading
 import time
 from typing import TYPE_CHECKING
 
-from mirror.status.errors import ErrorTotals
 from mirror.status.events import Event, EventKind, Trail
 from mirror.status.states import FlowState, PartitionState
 from mirror.status.values import (
     ConfigStatus,
+    ErrorStatus,
     FlowStatus,
     ResourceStatus,
     RiskStatus,
@@ -25,12 +26,11 @@ from mirror.status.values import (
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from mirror.status.pairs import PairStatus
-    from mirror.status.values import ClusterStatus, PartitionStatus
+    from mirror.status.values import ClusterStatus, PairStatus, PartitionStatus
 
-    Pair = tuple[PartitionStatus | None, PartitionStatus]
+    _Details = dict[str, int]
 
 
 _STANDSTILL_SECONDS = 60.0
@@ -222,16 +222,38 @@ def _states(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
 def _partitions(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
     last = {(p.topic, p.partition): p for p in before.partitions}
     pairs = [(last.get((p.topic, p.partition)), p) for p in after.partitions]
-    faulted = [pair for pair in pairs if _is_new_fault(*pair)]
-    yield from _by_topic(after, faulted, _faulted)
-    back = [
-        (old, now)
+    faulted = [now for old, now in pairs if _is_new_fault(old, now)]
+    yield from _by_topic(
+        EventKind.PARTITION_FAULTED,
+        after,
+        faulted,
+        lambda subject, parts: (
+            f"{_are(subject, parts)} set aside: {parts[0].reason}",
+            {},
+        ),
+    )
+    back = [now for old, now in pairs if old is not None and _is_back(old, now)]
+    yield from _by_topic(
+        EventKind.PARTITION_RECOVERED,
+        after,
+        back,
+        lambda subject, parts: (f"{_are(subject, parts)} being copied again", {}),
+    )
+    lost = {
+        (now.topic, now.partition): now.counts.lost - (old.counts.lost if old else 0)
         for old, now in pairs
-        if old is not None and _is_back(old.state, now.state)
-    ]
-    yield from _by_topic(after, back, _recovered)
-    lost = [pair for pair in pairs if _lost(*pair)]
-    yield from _by_topic(after, lost, _gone)
+    }
+
+    def gone(subject: str, parts: Sequence[PartitionStatus]) -> tuple[str, _Details]:
+        count = sum(lost[part.topic, part.partition] for part in parts)
+        text = (
+            f"{some(count, 'offset')} of {subject} will not be copied: "
+            "`mirror loss list` shows their ranges and causes"
+        )
+        return text, {"offsets": count}
+
+    losing = [p for p in after.partitions if lost[p.topic, p.partition] > 0]
+    yield from _by_topic(EventKind.OFFSETS_LOST, after, losing, gone)
 
 
 def _is_new_fault(old: PartitionStatus | None, now: PartitionStatus) -> bool:
@@ -240,82 +262,48 @@ def _is_new_fault(old: PartitionStatus | None, now: PartitionStatus) -> bool:
     return old is None or (old.state, old.reason) != (now.state, now.reason)
 
 
-def _is_back(before: PartitionState, now: PartitionState) -> bool:
-    return before == PartitionState.FAULTED and now not in {
-        PartitionState.FAULTED,
-        PartitionState.PAUSED,
-    }
-
-
-def _lost(old: PartitionStatus | None, now: PartitionStatus) -> int:
-    return max(now.counts.lost - (old.counts.lost if old else 0), 0)
+def _is_back(old: PartitionStatus, now: PartitionStatus) -> bool:
+    still = {PartitionState.FAULTED, PartitionState.PAUSED}
+    return old.state == PartitionState.FAULTED and now.state not in still
 
 
 def _by_topic(
-    flow: FlowStatus, pairs: Iterable[Pair], make: Callable[[str, list[Pair]], Event]
+    kind: EventKind,
+    flow: FlowStatus,
+    parts: Iterable[PartitionStatus],
+    tell: Callable[[str, Sequence[PartitionStatus]], tuple[str, _Details]],
 ) -> Iterator[Event]:
-    """One event per topic, and one for all topics beyond the first ones."""
-    topics: dict[str, list[Pair]] = {}
-    for pair in pairs:
-        topics.setdefault(pair[1].topic, []).append(pair)
-    made: list[Event] = []
-    for topic, of_topic in topics.items():
-        if len(made) == _MOST_TOPICS:
-            left = list(topics)[_MOST_TOPICS:]
-            made.append(
-                Event(
-                    kind=made[-1].kind,
-                    text=f"the same for {len(left)} more topics, such as {topic}",
-                    details={"topics": left[:_MOST_NAMED]},
-                )
-            )
-            break
-        made.append(make(_subject(of_topic), of_topic))
-    for event in made:
-        yield replace(event, flow=flow.name)
+    """One event per topic, and one for all topics beyond the first ones. `tell` puts it
+    in words, with further details.
+    """
+    topics: dict[str, list[PartitionStatus]] = {}
+    for part in parts:
+        topics.setdefault(part.topic, []).append(part)
+    for topic in [*topics][:_MOST_TOPICS]:
+        of_topic = topics[topic]
+        alone = len(of_topic) == 1
+        subject = f"{topic}-{of_topic[0].partition}" if alone else topic
+        text, more = tell(subject, of_topic)
+        numbers = [part.partition for part in of_topic][:_MOST_NAMED]
+        yield Event(
+            kind=kind,
+            flow=flow.name,
+            subject=subject,
+            text=text,
+            details={"partitions": numbers, **more},
+        )
+    if left := [*topics][_MOST_TOPICS:]:
+        yield Event(
+            kind=kind,
+            flow=flow.name,
+            text=f"the same for {len(left)} more topics, such as {left[0]}",
+            details={"topics": left[:_MOST_NAMED]},
+        )
 
 
-def _subject(pairs: list[Pair]) -> str:
-    now = pairs[0][1]
-    return now.topic if len(pairs) > 1 else f"{now.topic}-{now.partition}"
-
-
-def _words(subject: str, pairs: list[Pair]) -> str:
-    count = len(pairs)
+def _are(subject: str, parts: Sequence[PartitionStatus]) -> str:
+    count = len(parts)
     return f"{count} partitions of {subject} are" if count > 1 else f"{subject} is"
-
-
-def _numbers(pairs: list[Pair]) -> list[int]:
-    return [now.partition for _, now in pairs][:_MOST_NAMED]
-
-
-def _faulted(subject: str, pairs: list[Pair]) -> Event:
-    return Event(
-        kind=EventKind.PARTITION_FAULTED,
-        subject=subject,
-        text=f"{_words(subject, pairs)} set aside: {pairs[0][1].reason}",
-        details={"partitions": _numbers(pairs)},
-    )
-
-
-def _recovered(subject: str, pairs: list[Pair]) -> Event:
-    return Event(
-        kind=EventKind.PARTITION_RECOVERED,
-        subject=subject,
-        text=f"{_words(subject, pairs)} being copied again",
-        details={"partitions": _numbers(pairs)},
-    )
-
-
-def _gone(subject: str, pairs: list[Pair]) -> Event:
-    count = sum(_lost(*pair) for pair in pairs)
-    return Event(
-        kind=EventKind.OFFSETS_LOST,
-        subject=subject,
-        text=f"{some(count, 'offset')} of {subject} will not be copied: "
-        "`mirror loss list` shows their ranges and causes",
-        details={"partitions": _numbers(pairs), "offsets": count},
-    )
 
 
 def _problems(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
@@ -350,3 +338,50 @@ def _jobs(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
                 subject=job.name,
                 text=f"job {job.name} works again",
             )
+
+
+# ---- how often brokers answered with errors ----
+#
+# Main type: `ErrorTotals`, which adds up what the driver's process and those of the
+# slots counted. A process reports all that it has counted so far, so a report that is
+# lost costs nothing if a later one comes.
+
+
+_MOST_PROCESSES = 4096
+"""More than run at a time; one that is forgotten and reports again counts twice."""
+
+ErrorKey = tuple[str, str, str]
+
+
+class ErrorTotals:
+    """The errors of all processes of a service. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._total: Counter[ErrorKey] = Counter()
+        self._known: OrderedDict[str, Mapping[str, int]] = OrderedDict()
+        self._own: Callable[[], Mapping[ErrorKey, int]] = dict
+
+    def also(self, own: Callable[[], Mapping[ErrorKey, int]]) -> None:
+        """Add what this process has counted whenever the totals are read."""
+        self._own = own
+
+    def add(self, process: str, counts: Iterable[tuple[str, int]]) -> None:
+        """A process reports all that it has counted so far."""
+        told = dict(counts)
+        with self._lock:
+            known = self._known.pop(process, {})
+            self._known[process] = told
+            while len(self._known) > _MOST_PROCESSES:
+                self._known.popitem(last=False)
+            for name, count in told.items():
+                cluster, api, error = name.rsplit(" ", 2)
+                self._total[cluster, api, error] += max(count - known.get(name, 0), 0)
+
+    def read(self) -> tuple[ErrorStatus, ...]:
+        with self._lock:
+            total = self._total + Counter(self._own())
+        return tuple(
+            ErrorStatus(cluster=cluster, api=api, error=error, count=count)
+            for (cluster, api, error), count in sorted(total.items())
+        )

@@ -17,8 +17,6 @@ from mirror.status.states import AclState, FlowState, PartitionState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mirror.status.errors import ErrorStatus
-    from mirror.status.pairs import PairStatus
     from mirror.status.states import SchemaState
 
 
@@ -69,7 +67,7 @@ class Counts:
         return Counts(*map(operator.add, self.each, other.each))
 
     @classmethod
-    def of(cls, *each: int) -> Counts:
+    def in_order(cls, *each: int) -> Counts:
         """In the order of declaration; zero where there are fewer, and what a later
         release counts besides is left out.
         """
@@ -103,9 +101,7 @@ _STATUS_NAMES = tuple(
 
 # ---- measurements of a flow besides its partitions ----
 #
-# Main types: `TopicTimes` with its two `HistogramStatus`, `TransactionStatus`,
-# `SparkStatus`; each is a part of the flow's status. `service/flow_status` adds
-# them up.
+# `service/flow_status` adds them up.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +160,7 @@ class SparkStatus:
 
 # ---- what a failover would lose, as values: a part of the status ----
 #
-# Main types: `PartitionRisk`, `TopicRisk`, and `RiskStatus` of a flow. -1 means not
-# known. `pairs.risk` computes them.
+# -1 means not known. `pairs.risk` computes them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,9 +226,7 @@ class RiskStatus:
     """Only those that are not completely copied, not known, or did not answer."""
 
 
-# ---- what a service has proven of a flow's copies ----
-#
-# Main type: `VerifyStatus`. `proofs.in_service` makes it.
+# ---- what a service has proven of a flow's copies: `proofs.in_service` ----
 
 
 OFF = "off"
@@ -302,9 +295,6 @@ class VerifyStatus:
 
 
 # ---- what a running service knows of its flows' schemas, as a part of the status ----
-#
-# Main types: `SchemaStatus`, of one flow, and `SubjectStatus`, of a subject that is
-# not as it should be.
 
 
 MOST_SUBJECTS = 200
@@ -363,9 +353,8 @@ class SchemaStatus:
 
 # ---- what the service's own processes use of what they may use ----
 #
-# Main types: `JvmStatus`, Spark's JVM beside the driver, and `ResourceStatus`, with
-# the memory of the whole container. `service/service` looks; slots report for
-# themselves (`SlotStatus`), since they may run on other machines.
+# `service/service` looks; slots report for themselves (`SlotStatus`), since they may
+# run on other machines.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,16 +392,8 @@ class ResourceStatus:
 
 # ---- the part `config` of `/status` ----
 #
-# Main type: `ConfigStatus`. Instances with the same `version` use the same
-# settings; the settings themselves are not shown.
-
-
-CONFIG_METRICS = {
-    "mirror_config_last_reload_successful": "1 if the last configuration read was "
-    "accepted, 0 if it was refused and the previous one stays in use.",
-    "mirror_config_last_reload_success_timestamp_seconds": "When the configuration "
-    "in use was read.",
-}
+# Instances with the same `version` use the same settings; the settings themselves are
+# not shown.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -431,6 +412,156 @@ class ConfigStatus:
     """When a newer one was refused, epoch seconds; 0: none was."""
     refused: tuple[str, ...] = ()
     """What is wrong with the refused one."""
+
+
+# ---- the pairs of a service: which cluster is active, and the run that is open ----
+#
+# The role comes from both journals; each member also shows what its own journal says,
+# which is what `/active` answers with.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberStatus:
+    """One cluster of a pair, by its own journal."""
+
+    cluster: str
+    """Its alias."""
+    active: str = ""
+    """The active cluster; empty while the journal has no role, or has lost it."""
+    read_at: float = 0.0
+    """When its journal was last read, epoch seconds; 0 for never."""
+    read_monotonic: float = 0.0
+    """The same, monotonic."""
+    error: str = ""
+    """Why it could not be read last time; empty if it was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassiveStatus:
+    """What the last look at the passive cluster found."""
+
+    error: str = ""
+    """Why it could not be looked at, or fenced; empty if it was."""
+    writes: int = -1
+    """Offsets that applications have used there since it is passive; -1: not known."""
+    tail: int = -1
+    """Records there that a failover left uncopied and no one has settled, as far as
+    they are counted; -1: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """One run of the journal."""
+
+    name: str
+    """The run's id."""
+    text: str
+    """How far it got, such as `SWITCH A->B: end DONE`."""
+    began: float
+    """Epoch seconds."""
+    by: str
+    """Who ran it: user and host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillStatus:
+    """One drill of the journal."""
+
+    source: str
+    """The cluster that would be left."""
+    target: str
+    """The cluster that would take over."""
+    at: float
+    """When it began, epoch seconds."""
+    by: str
+    """Who ran it: user and host."""
+    verdict: str
+    """READY, DEGRADED or NOT READY."""
+    text: str
+    """Its first line."""
+    ratio: float
+    """The share of groups and partitions that would go on exactly."""
+    findings: tuple[str, ...] = ()
+    """The most serious ones, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairStatus:
+    """One pair."""
+
+    name: str
+    """As in the configuration, such as `A<->B`."""
+    active: str
+    """The active cluster's alias."""
+    epoch: int
+    """Grows with each role; 0 while only the configuration says it."""
+    since: float
+    """Since when it is active, epoch seconds; 0 if not known."""
+    run: str = ""
+    """The open switch or failover, such as `SWITCH A->B: fence BEGUN`."""
+    step: int = 0
+    """The number of that run's step, 1 to 9; 0 if no run is open."""
+    block_seconds: float = -1.0
+    """How long the open run has kept producers from writing, or else the last one did;
+    -1 if none has."""
+    feeds: tuple[str, ...] = ()
+    """The flows out of the active cluster to those that the pair feeds; the flows out
+    of the other one rest."""
+    fence_owed: str = ""
+    """The cluster that a failover left without a fence; empty if there is none."""
+    pending: str = ""
+    """What a switch or failover that was given up has left to undo, as a cluster did
+    not answer; empty if nothing."""
+    passive: PassiveStatus = PassiveStatus()
+    """What the last look at the passive cluster found."""
+    runs: tuple[RunStatus, ...] = ()
+    """The last ones, the newest first."""
+    drills: tuple[DrillStatus, ...] = ()
+    """The last ones of a failover from the active cluster, the newest first."""
+    drilled: bool = True
+    """Whether the service is to drill the pair from time to time."""
+    remark: str = ""
+    """What is odd about its role, such as a configuration that says another."""
+    problem: str = ""
+    """Why it is not known which cluster is active, and what to type: the journals have
+    lost entries. Empty if it is known."""
+    members: tuple[MemberStatus, ...] = ()
+    """Both clusters, each by its own journal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorStatus:
+    """One error of one API."""
+
+    cluster: str
+    """Its alias."""
+    api: str
+    """Kafka's name for the request; Connect: the connection itself."""
+    error: str
+    """Kafka's name for the code, or what happened to the connection."""
+    count: int
+    """Since the service started."""
+
+
+# ---- the part `clusters`: whether each one answers, as this instance sees it ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatus:
+    """What a cluster said when it was last asked."""
+
+    alias: str
+    """As in the configuration."""
+    sides: tuple[str, ...]
+    """Whether flows have it as their source, their target, or both."""
+    answers: bool
+    """Whether a broker of it answered."""
+    since: float
+    """Since when it does, or does not; epoch seconds."""
+    reason: str = ""
+    """Why it does not answer; empty if it does."""
+    cluster_id: str = ""
+    """As it said when it last answered; empty while not known."""
 
 
 FORMAT_VERSION = 1
@@ -792,32 +923,3 @@ class ServiceStatus:
             for member in pair["members"]:
                 del member["read_monotonic"]
         return document
-
-
-# ---- the part `clusters`: whether each one answers, as this instance sees it ----
-#
-# Main type: `ClusterStatus`.
-
-
-CLUSTER_METRICS = {
-    "mirror_cluster_answers": "1 if a broker of the cluster answered this instance "
-    "when it last asked, about every ten seconds, else 0.",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterStatus:
-    """What a cluster said when it was last asked."""
-
-    alias: str
-    """As in the configuration."""
-    sides: tuple[str, ...]
-    """Whether flows have it as their source, their target, or both."""
-    answers: bool
-    """Whether a broker of it answered."""
-    since: float
-    """Since when it does, or does not; epoch seconds."""
-    reason: str = ""
-    """Why it does not answer; empty if it does."""
-    cluster_id: str = ""
-    """As it said when it last answered; empty while not known."""

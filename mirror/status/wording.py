@@ -1,4 +1,4 @@
-"""Numbers and times in words, the same in tables, pictures and pages.
+"""Numbers, times and differences in words, the same in tables, pictures and pages.
 
 Functions only, pure. A negative number and a time of zero mean not known; both become
 `NOTHING`.
@@ -7,12 +7,13 @@ Functions only, pure. A negative number and a time of zero mean not known; both 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 NOTHING = "-"
+NOT_SET = "not set"
 _MOST_NAMED = 5
 
 
@@ -67,3 +68,30 @@ def named(names: Sequence[str], most: int = _MOST_NAMED) -> str:
     more = len(names) - most
     text = ", ".join(names[:most])
     return f"{text} and {more} more" if more > 0 else text
+
+
+def differences(topic: Mapping[str, Any]) -> str:
+    """How a copy differs from its topic, by the JSON form of that, in one line."""
+    here, there = topic["partitions"], topic["target_partitions"]
+    said = []
+    if not there and not topic["problem"]:
+        said.append("no copy yet")
+    elif 0 < there < here:
+        said.append("too few partitions")
+    elif there > here and not topic["merged"]:
+        said.append("more partitions than its topic")
+    for config in topic["configs"]:
+        wanted = config["wanted"]
+        should = "not be set" if wanted is None else f"be {config_value(wanted)}"
+        said.append(
+            f"{config['name']} is {config_value(config['found'])}, should {should}"
+        )
+    said += [f"sources differ on {conflict}" for conflict in topic["conflicts"]]
+    if topic["problem"]:
+        said.append(topic["problem"])
+    return "; ".join(said) or NOTHING
+
+
+def config_value(text: str | None) -> str:
+    """A config's value, which may be missing or empty."""
+    return NOT_SET if text is None else text or '""'

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 import json
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ from kafka import KafkaAdminClient
 import pytest
 
 from tests.harness.admin import alter_topic, create_topic
+from tests.harness.commands import typed
 from tests.harness.load import producer
 
 if TYPE_CHECKING:
@@ -22,16 +21,6 @@ if TYPE_CHECKING:
     from tests.conftest import Clusters
 
 pytestmark = pytest.mark.acceptance
-
-
-def mirror(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mirror", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 def write_config(tmp_path: Path, *, a: str, b: str, topics: str) -> str:
@@ -85,8 +74,8 @@ def test_check_tells_what_would_be_mirrored(
     config = write_config(tmp_path, a=source, b=target, topics=f"{topic_name}-.*")
     before = list_topics(source), list_topics(target)
 
-    shown = mirror("check", "-c", config)
-    document = mirror("check", "-c", config, "-o", "json")
+    shown = typed("check", "-c", config)
+    document = typed("check", "-c", config, "-o", "json")
 
     assert (shown.returncode, shown.stderr) == (0, ""), shown.stdout
     assert not_ok(shown.stdout) == []
@@ -123,7 +112,7 @@ def test_check_refuses_one_cluster_as_both(clusters: Clusters, tmp_path: Path) -
     other = bootstrap.replace("127.0.0.1", "localhost")
     config = write_config(tmp_path, a=bootstrap, b=other, topics=".*")
 
-    result = mirror("check", "-c", config)
+    result = typed("check", "-c", config)
 
     assert result.returncode == 2
     (row,) = not_ok(result.stdout)
@@ -150,7 +139,7 @@ def test_check_finds_one_source_under_two_names(
         f"flows: {{A->B: {{}}, A2->B: {{}}}}\n"
     )
 
-    result = mirror("check", "-c", str(path))
+    result = typed("check", "-c", str(path))
 
     assert result.returncode == 2
     row = next(row for row in not_ok(result.stdout) if row[1] == "topology")
@@ -169,7 +158,7 @@ def test_check_tells_what_names_leave_out(
     create(a, {topic_name: 1, f"B.{topic_name}": 1})
     config = write_config(tmp_path, a=a, b=b, topics=f"(B.)?{topic_name}")
 
-    result = mirror("check", "-c", config)
+    result = typed("check", "-c", config)
 
     assert result.returncode == 0
     assert f"A.{topic_name}" in result.stdout
@@ -188,7 +177,7 @@ def test_check_names_the_cluster_that_does_not_answer(
         tmp_path, a=clusters["a"].bootstrap, b="127.0.0.1:1", topics=".*"
     )
 
-    result = mirror("check", "-c", config)
+    result = typed("check", "-c", config)
 
     assert result.returncode == 1
     (row,) = not_ok(result.stdout)
@@ -241,7 +230,7 @@ def test_check_tells_every_problem_at_once(
     )
     before = list_topics(a), list_topics(b)
 
-    result = mirror("check", "-c", str(path))
+    result = typed("check", "-c", str(path))
 
     assert result.returncode == 1
     rows = {(row[0], row[1], row[2]): row[3] for row in not_ok(result.stdout)}
@@ -276,8 +265,8 @@ def test_check_of_a_fresh_cluster_leaves_no_trace(
     create_topic(a, "orders", 1)
     config = write_config(tmp_path, a=a, b=b, topics="orders")
 
-    result = mirror("check", "-c", config)
-    plan = mirror("plan", "-c", config)
+    result = typed("check", "-c", config)
+    plan = typed("plan", "-c", config)
 
     assert (result.returncode, plan.returncode) == (0, 0), result.stdout + plan.stderr
     assert (list_topics(a), list_topics(b)) == ({"orders"}, set())
@@ -305,7 +294,7 @@ def test_copies_of_mirrormaker_2_are_to_be_adopted(
     )
 
     def told() -> list[str]:
-        rows = checks(mirror("check", "-c", str(config)).stdout)
+        rows = checks(typed("check", "-c", str(config)).stdout)
         return [detail for _, what, _, detail in rows if what == "MirrorMaker 2"]
 
     assert told() == []

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -19,6 +17,7 @@ import pytest
 import yaml
 
 from tests.harness.admin import alter_topic, commit_offsets, create_topic
+from tests.harness.commands import typed
 from tests.harness.metadata import Sides, allow
 from tests.harness.quotas import limit
 
@@ -55,13 +54,7 @@ def _compare(
         for alias, at in ends.items()
     }
     path.write_text(yaml.safe_dump({"clusters": clusters, "flows": flows}))
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "mirror", "compare", "A", "B"),
-            *("-c", str(path), "-o", "json", *options),
-        ],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = typed("compare", "A", "B", "-c", path, "-o", "json", *options)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)["differences"]
 
@@ -222,9 +215,6 @@ def test_a_name_that_is_no_cluster(tmp_path: Path) -> None:
     path = tmp_path / "mirror.yaml"
     clusters = {alias: {"bootstrap_servers": f"{alias}:1"} for alias in "AB"}
     path.write_text(yaml.safe_dump({"clusters": clusters, "flows": {"A->B": {}}}))
-    done = subprocess.run(
-        [sys.executable, "-m", "mirror", "compare", "A", "C", "-c", str(path)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = typed("compare", "A", "C", "-c", path)
     assert done.returncode == 2
     assert 'there is no cluster "C"' in done.stderr

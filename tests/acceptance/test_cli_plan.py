@@ -5,19 +5,16 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
 from kafka import KafkaAdminClient
 import pytest
-from typer.testing import CliRunner
 
 from mirror.checks import plan as preflight
-from mirror.cli.main import app
 from mirror.config.load import load
 from tests.harness.admin import alter_topic, commit_offsets, create_topic
+from tests.harness.commands import answered, typed
 from tests.harness.load import producer
 from tests.harness.metadata import overrides
 from tests.harness.waiting import PATIENCE_SECONDS, wait_for
@@ -45,26 +42,8 @@ class Seen:
     configs: dict[str, str]
 
 
-def mirror(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in this process, which is quicker than `typed`."""
-    result = CliRunner().invoke(app, list(arguments), prog_name="mirror")
-    return subprocess.CompletedProcess(
-        arguments, result.exit_code, result.stdout, result.stderr
-    )
-
-
-def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mirror", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def plan_of(config: Path) -> dict[str, Any]:
-    result = mirror("plan", "-c", str(config), "-o", "json")
+    result = answered("plan", "-c", str(config), "-o", "json")
     assert (result.returncode, result.stderr.replace("note: ", "")[:4]) in {
         (0, ""),
         (0, "flow"),
@@ -288,7 +267,7 @@ def test_what_is_wrong_with_one_does_not_hide_the_others(
         )
     )
 
-    result = mirror("plan", "-c", str(file), "-o", "json")
+    result = answered("plan", "-c", str(file), "-o", "json")
 
     assert result.returncode == 1
     assert "flow A->C: 127.0.0.1:1 does not answer" in result.stderr.replace(

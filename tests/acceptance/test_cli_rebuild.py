@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.harness.admin import create_topic
+from tests.harness.commands import typed
 from tests.harness.group_moves import commit_for, committed
 from tests.harness.load import producer
 from tests.harness.service import RunningMirror
@@ -17,6 +16,7 @@ from tests.harness.witness import eventually, read_topic
 
 if TYPE_CHECKING:
     from pathlib import Path
+    import subprocess
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -55,16 +55,12 @@ def test_it_shows_asks_and_rebuilds(
             }
         },
     }
+    file = tmp_path / "service" / "mirror.yaml"
     with RunningMirror(config, tmp_path / "service"):
 
-        def typed(*words: str) -> subprocess.CompletedProcess[str]:
-            file = tmp_path / "service" / "mirror.yaml"
-            return subprocess.run(
-                [sys.executable, "-m", "mirror", "repair", "rebuild", f"{alias}/B",
-                 *words, "-c", str(file)],
-                capture_output=True, text=True, timeout=180, check=False,
-                stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+        def rebuild(*words: str) -> subprocess.CompletedProcess[str]:
+            line = ("repair", "rebuild", f"{alias}/B", *words, "-c", file)
+            return typed(*line, timeout=180)
 
         old = eventually(b, copy, _COUNT)[0]
         twice = old[7]
@@ -76,18 +72,18 @@ def test_it_shows_asks_and_rebuilds(
         assert others.flush(30) == 0
         commit_for(b, group, {copy: old[150].offset()})
 
-        shown = typed(topic_name, "--dry-run")
+        shown = rebuild(topic_name, "--dry-run")
         assert shown.returncode == 0, shown.stdout + shown.stderr
         assert [line.split() for line in shown.stdout.splitlines()] == [
             ["GROUP", "PARTITION", "SOURCE-OFFSET"],
             [group, "0", "150"],
         ]
         assert f"would delete and rebuild {copy} (200 records" in shown.stderr
-        asked = typed(topic_name)
+        asked = rebuild(topic_name)
         assert (asked.returncode, "pass --yes" in asked.stderr) == (1, True)
         assert len(read_topic(b, copy)[0]) == _COUNT + 1
 
-        done = typed(topic_name, "--yes", "-o", "json")
+        done = rebuild(topic_name, "--yes", "-o", "json")
         assert done.returncode == 0, done.stdout + done.stderr
         told = json.loads(done.stdout)
         assert (told["rebuilt"], told["records"], told["irreplaceable"]) == (
@@ -100,17 +96,13 @@ def test_it_shows_asks_and_rebuilds(
 
         others.produce(copy, key=b"?", value=b"v", partition=0)
         assert others.flush(30) == 0
-        refused = typed(topic_name, "--yes")
+        refused = rebuild(topic_name, "--yes")
         assert refused.returncode == 1, refused.stdout + refused.stderr
         assert "others than the flow have written them" in refused.stdout
-        refused = typed(topic_name, "--yes", "-o", "json")
+        refused = rebuild(topic_name, "--yes", "-o", "json")
         (lost,) = json.loads(refused.stdout)["irreplaceable"]
         assert (lost["partition"], lost["count"]) == (0, 1)
-        assert typed("nothing").returncode == 1
+        assert rebuild("nothing").returncode == 1
         assert len(read_topic(b, copy)[0]) == _COUNT + 1
-    wrong = subprocess.run(
-        [sys.executable, "-m", "mirror", "repair", "rebuild", "X/Y", topic_name,
-         "-c", str(tmp_path / "service" / "mirror.yaml")],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    wrong = typed("repair", "rebuild", "X/Y", topic_name, "-c", file)
     assert wrong.returncode == 2

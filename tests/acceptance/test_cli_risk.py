@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 import json
-import subprocess
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ from confluent_kafka import Producer
 import pytest
 
 from tests.harness.admin import create_topic
+from tests.harness.commands import typed
 from tests.harness.load import producer
 from tests.harness.service import RunningMirror, config_for
 from tests.harness.waiting import crowd, wait_for
@@ -91,16 +90,6 @@ class Load:
             assert key is not None
             assert topic is not None
             self.acknowledged.append(Acknowledged(time.time(), topic, key))
-
-
-def typed(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mirror", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 @pytest.mark.full

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
-from mirror.cli.main import app
 from tests.harness.admin import alter_topic, create_topic
+from tests.harness.commands import answered, mirror, typed
 from tests.harness.metadata import acls_of, allow, overrides, revoke
 from tests.harness.switching import make_active, pair_of
 from tests.harness.waiting import wait_for
@@ -22,26 +19,6 @@ if TYPE_CHECKING:
     from tests.conftest import Clusters
 
 pytestmark = pytest.mark.acceptance
-
-
-def mirror(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in this process, which is quicker than `typed`."""
-    words = ["topic", *arguments]
-    result = CliRunner().invoke(app, words, prog_name="mirror")
-    return subprocess.CompletedProcess(
-        words, result.exit_code, result.stdout, result.stderr
-    )
-
-
-def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mirror", "topic", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
 
 
 def write_config(tmp_path: Path, *, a: str, b: str, **settings: Any) -> str:
@@ -68,11 +45,13 @@ def test_a_cluster_that_does_not_answer_is_told(
     """
     config = write_config(tmp_path, a=clusters["a"].bootstrap, b="127.0.0.1:1")
     for command in ("list", "configs", "acls"):
-        shown = (typed if command == "list" else mirror)(command, "-c", config)
+        shown = (typed if command == "list" else answered)(
+            "topic", command, "-c", config
+        )
         assert (shown.returncode, shown.stdout) == (1, "")
         assert shown.stderr.startswith("flow A->B: cluster B: 127.0.0.1:1")
         assert "Traceback" not in shown.stderr
-    shown = mirror("list", "-c", config, "--flow", "A->C")
+    shown = answered("topic", "list", "-c", config, "--flow", "A->C")
     assert shown.returncode == 2
     assert shown.stderr == (
         '--flow: there is no enabled flow "A->C"; did you mean "A->B"?\n'
@@ -101,7 +80,7 @@ def test_drift_is_listed_and_corrected(
         sync_topic_configs=False,
     )
 
-    shown = mirror("list", "-c", config, "--flow", "A/B")
+    shown = answered("topic", "list", "-c", config, "--flow", "A/B")
     assert (shown.returncode, shown.stderr) == (0, "")
     header, *rows = shown.stdout.splitlines()
     assert header.split() == [
@@ -123,7 +102,7 @@ def test_drift_is_listed_and_corrected(
         names["same"]: ["2", f"A.{names['same']}", "2", "-"],
     }
     document = json.loads(
-        mirror("list", "-c", config, "--differing", "-o", "json").stdout
+        answered("topic", "list", "-c", config, "--differing", "-o", "json").stdout
     )
     assert document["format_version"] == 1
     (flow,) = document["flows"]
@@ -136,19 +115,19 @@ def test_drift_is_listed_and_corrected(
 
     copy = f"A.{names['config']}"
     for arguments, code in ((["--dry-run"], 0), ([], 1)):
-        shown = typed("configs", "-c", config, *arguments)
+        shown = typed("topic", "configs", "-c", config, *arguments)
         assert shown.returncode == code
         assert ("pass --yes" in shown.stderr) == bool(code)
         assert [row.split()[2] for row in shown.stdout.splitlines()[1:]] == [
             *("flush.messages", "retention.ms")
         ]
         assert overrides(target, copy) == {"flush.messages": "7"}
-    shown = mirror("configs", "-c", config, "--yes")
+    shown = answered("topic", "configs", "-c", config, "--yes")
     assert shown.returncode == 0
     assert f"changed {copy}: retention.ms=1000000" in shown.stderr
     # Brokers learn of a change a moment after it is made.
     wait_for(lambda: overrides(target, copy) == {"retention.ms": "1000000"})
-    shown = mirror("configs", "-c", config, "--yes")
+    shown = answered("topic", "configs", "-c", config, "--yes")
     assert (shown.returncode, shown.stdout, shown.stderr) == (0, "", "")
 
 
@@ -159,7 +138,7 @@ def test_acls_without_an_authorizer(
     config = write_config(
         tmp_path, a=clusters["a"].bootstrap, b=clusters["b"].bootstrap
     )
-    shown = mirror("acls", "-c", config, "--yes")
+    shown = answered("topic", "acls", "-c", config, "--yes")
     assert (shown.returncode, shown.stdout) == (0, "")
     assert shown.stderr == "flow A->B: cluster A: listing ACLs: it has no authorizer\n"
 
@@ -180,7 +159,7 @@ def test_acls_are_shown_given_and_taken_back(
     config = write_config(tmp_path, a=source, b=target, topics=[topic_name])
 
     def changes(*arguments: str) -> dict[str, str]:
-        shown = mirror("acls", "-c", config, *arguments)
+        shown = answered("topic", "acls", "-c", config, *arguments)
         assert shown.returncode == 0, shown.stderr
         rows = [row.split() for row in shown.stdout.splitlines()[1:]]
         return {row[4]: row[1] for row in rows}
@@ -194,7 +173,7 @@ def test_acls_are_shown_given_and_taken_back(
     assert changes("--yes") == {"User:alice": "keep", "User:bob": "skip"}
     revoke(source, "alice", "READ", topic_name)
     document = json.loads(
-        mirror("acls", "-c", config, "--dry-run", "-o", "json").stdout
+        answered("topic", "acls", "-c", config, "--dry-run", "-o", "json").stdout
     )
     (flow,) = document["flows"]
     assert flow["state"] == "PENDING"
@@ -207,7 +186,9 @@ def test_acls_are_shown_given_and_taken_back(
     make_active(moved, "A", "B", 2)
     path = tmp_path / "moved.yaml"
     path.write_text(json.dumps(moved))
-    shown = mirror("acls", "-c", str(path), "--flow", "A/B", "--yes", "-o", "json")
+    shown = answered(
+        "topic", "acls", "-c", str(path), "--flow", "A/B", "--yes", "-o", "json"
+    )
     (flow,) = json.loads(shown.stdout)["flows"]
     assert (flow["state"], flow["remove"]) == ("SYNCED", [])
     assert acls_of(target) == given
@@ -238,7 +219,7 @@ def test_what_a_pair_with_a_name_has_moved(
     path.write_text(json.dumps(document))
 
     def shown(*words: str) -> Any:
-        run = CliRunner().invoke(app, [*words, "-c", str(path), "-o", "json"])
+        run = mirror(*words, "-c", path, "-o", "json")
         assert run.exit_code == 0, run.stderr
         return json.loads(run.stdout)
 
@@ -272,7 +253,7 @@ def test_configs_come_from_the_active_cluster(
 
     def would_set(*words: str) -> Any:
         path.write_text(json.dumps(document))
-        run = CliRunner().invoke(app, [*words, "-c", str(path), "-o", "json"])
+        run = mirror(*words, "-c", path, "-o", "json")
         return json.loads(run.stdout), run.stderr
 
     dry = ("topic", "configs", "--dry-run")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +10,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 import yaml
 
-from mirror.cli.main import app
 from mirror.observing.server import StatusServer
 from mirror.offsets.runs import Block, encode
 from mirror.pairs import control
@@ -30,6 +26,7 @@ from tests.harness.admin import (
     end_offsets,
     topic_exists,
 )
+from tests.harness.commands import mirror, typed
 from tests.harness.load import producer
 from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.statuses import partition_status, show
@@ -93,8 +90,7 @@ class Traced:
 
     def typed(self, *words: object) -> Result:
         """As typed, but in this process, which has loaded everything."""
-        line = ["trace", *map(str, words), "-c", str(self.file())]
-        return CliRunner().invoke(app, line)
+        return mirror("trace", *words, "-c", self.file())
 
     def trace(self, *words: object) -> tuple[int, list[dict[str, Any]]]:
         """The exit code and the rows."""
@@ -160,15 +156,9 @@ def test_three_hops(four: dict[str, str], tmp_path: Path) -> None:
     assert len({each["time"] for each in rows}) == 1
     found = traced.trace("Y", "X.W.hops", "--key", "17", "--time", rows[0]["time"])
     assert found == (0, rows)
-    typed = subprocess.run(
-        [
-            *(sys.executable, "-m", "mirror", "trace", "X", "W.hops", "0"),
-            *(str(expected[1][2]), "-c", str(traced.file())),
-        ],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert typed.returncode == 0, typed.stderr
-    heading, *lines = typed.stdout.splitlines()
+    done = typed("trace", "X", "W.hops", "0", expected[1][2], "-c", traced.file())
+    assert done.returncode == 0, done.stderr
+    heading, *lines = done.stdout.splitlines()
     assert heading.split()[:4] == ["CLUSTER", "TOPIC", "PARTITION", "OFFSET"]
     assert [line.split()[:4] for line in lines] == [
         [alias, topic, "0", str(offset)] for alias, topic, offset, *_ in expected
@@ -279,7 +269,7 @@ def _reasons(four: dict[str, str], traced: Traced) -> SparklessFlow:
     time.sleep(0.2)  # segments end by the clock
     produce(s, "keys", [b"k"])
     reset = ["flow", "reset", "S/T", "--to", "earliest", "--topic", "twice", "--yes"]
-    done = CliRunner().invoke(app, [*reset, "-c", str(traced.file())])
+    done = mirror(*reset, "-c", traced.file())
     assert done.exit_code == 0, done.stderr
     copy(flow, "S.twice", 2)
     with Witness(t) as witness, flow.slot() as slot:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from tests.harness.admin import create_topic
+from tests.harness.commands import typed
 from tests.harness.load import producer
 from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.witness import Witness, read_topic
@@ -58,22 +58,14 @@ def test_it_proves_and_finds(
         )
     )
 
-    def typed(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "mirror", "verify", "-c", str(file), *words],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    right = typed()
+    verify = partial(typed, "verify", "-c", file)
+    right = verify()
     assert right.returncode == 0, right.stdout + right.stderr
     heading, line = right.stdout.splitlines()
     assert heading.split()[:4] == ["FLOW", "TOPIC", "RECORDS", "BYTES"]
     assert line.split()[:3] == [flow.name, topic_name, str(_RECORDS)]
 
-    again = typed("--by", "content", "--since", "begin")
+    again = verify("--by", "content", "--since", "begin")
     assert again.returncode == 0, again.stdout + again.stderr
     assert again.stdout.splitlines()[1].split()[2] == str(_RECORDS)
 
@@ -82,7 +74,7 @@ def test_it_proves_and_finds(
     client.produce(flow.copy, key=b"?", value=b"v", partition=1, headers=claim)
     assert client.flush(30) == 0
     report = tmp_path / "proof.json"
-    wrong = typed("-o", "json", "--report", str(report))
+    wrong = verify("-o", "json", "--report", str(report))
     assert wrong.returncode == 1, wrong.stdout + wrong.stderr
     (told,) = json.loads(wrong.stdout)["flows"]
     (found,) = told["findings"]
@@ -93,15 +85,15 @@ def test_it_proves_and_finds(
     for each in (report, report.with_suffix(".html")):
         assert each.stat().st_mode & 0o777 == 0o600
 
-    nameless = typed("-o", "json", "--no-keys", "--since", "begin")
+    nameless = verify("-o", "json", "--no-keys", "--since", "begin")
     assert nameless.returncode == 1, nameless.stdout + nameless.stderr
     (told,) = json.loads(nameless.stdout)["flows"]
     assert [each["kind"] for each in told["findings"]] == ["UNEXPECTED"]
     assert '"?"' not in nameless.stdout
 
-    refused = typed("--since", "2999-01-01T00:00:00Z")
+    refused = verify("--since", "2999-01-01T00:00:00Z")
     assert refused.returncode == 2
     assert "2999-01-01T00:00:00Z is in the future" in refused.stderr
-    unknown = typed("--flow", "B/A")
+    unknown = verify("--flow", "B/A")
     assert unknown.returncode == 2
     assert "there is no enabled flow" in unknown.stderr

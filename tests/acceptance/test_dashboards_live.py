@@ -17,10 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
-from mirror.observing.catalogue import METRICS, SCHEMA_METRICS, SERVICE_METRICS, names
-from mirror.observing.of_pairs import PAIR_METRICS
-from mirror.status.errors import ERROR_METRICS
-from mirror.status.values import CLUSTER_METRICS
+from mirror.observing.catalogue import METRICS, names
 from tests.acceptance.test_alerts import Prometheus
 from tests.harness.admin import commit_offsets, create_topic
 from tests.harness.load import NumberedLoad
@@ -40,7 +37,7 @@ AT_TIMES = {
     "mirror_cluster_errors_total",
     "mirror_failed_records_total",
     "mirror_flow_backfill_remaining_seconds",
-    *(name for metric in SCHEMA_METRICS for name in metric.sample_names),
+    *(name for name in names() if name.startswith("mirror_schema_")),
     "mirror_switch_block_seconds",
     "mirror_tail_records",
     "mirror_writes_on_passive_records_total",
@@ -74,19 +71,11 @@ def exposed(mirror: RunningMirror) -> dict[str, set[frozenset[str]]]:
 
 def declared() -> dict[str, frozenset[str]]:
     """The labels that each name has, as the table of metrics says."""
-    found = {name: frozenset[str]() for name in SERVICE_METRICS}
-    found["mirror_build_info"] = frozenset({"version", "python"})
-    for metric in METRICS:
-        for name in metric.sample_names:
-            labels = {"source", "target", *metric.labels}
-            found[name] = frozenset(
-                labels | ({"le"} if name.endswith("_bucket") else set())
-            )
-    found |= dict.fromkeys(CLUSTER_METRICS, frozenset({"cluster", "side"}))
-    found |= dict.fromkeys(ERROR_METRICS, frozenset({"cluster", "api", "error"}))
-    for each in PAIR_METRICS:
-        found[each.name] = frozenset({"pair", *each.labels})
-    return found
+    return {
+        name: frozenset({*metric.labels, *(("le",) if "_bucket" in name else ())})
+        for metric in METRICS
+        for name in metric.sample_names
+    }
 
 
 def chosen(query: str) -> str:

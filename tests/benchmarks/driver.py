@@ -24,13 +24,15 @@ from mirror.copying.lease import PartitionReport, from_row, to_arrow
 from mirror.copying.tally import latency_bounds
 from mirror.copying.task import to_row
 from mirror.observing.exposition import exposition
-from mirror.observing.page.pages import Pages
+from mirror.observing.page.pages import (
+    History,
+    Pages,
+)
 from mirror.observing.routing import Request, as_json
 from mirror.pairs.control import Pauses
 from mirror.service.assignment import Assignments, Placement
 from mirror.service.flow_status import StatusWriter
 from mirror.service.leases import LeaseResult, Rates
-from mirror.status.history import History
 from mirror.status.states import PartitionState
 from mirror.status.store import StatusStore
 from mirror.status.values import Counts

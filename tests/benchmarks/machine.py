@@ -14,7 +14,7 @@ import sys
 import psutil
 
 from mirror.host import require_java
-from mirror.playground.cache import KAFKA_VERSION
+from mirror.playground.jars import KAFKA_VERSION
 
 _GO_MODULES = Path(__file__).parent / "peers" / "franz_go" / "go.mod"
 

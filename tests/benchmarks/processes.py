@@ -18,7 +18,7 @@ import urllib.request
 
 import psutil
 
-from mirror.playground.node import Leash
+from mirror.playground.process import Leash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

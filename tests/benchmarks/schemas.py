@@ -27,7 +27,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 import psutil
 
 from mirror.playground.brokers import playground
-from mirror.playground.registry.axonops import PROGRAM, axonops
+from mirror.playground.registry import AXONOPS_PROGRAM, axonops
 from mirror.records.schema_id_map import IdMap
 from mirror.records.schema_ids import Numbers
 from mirror.schemas.registry.registry import RequestPace
@@ -42,7 +42,7 @@ from tests.harness.slots import RunningLease, SparklessFlow
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mirror.playground.registry.process import RegistryProcess
+    from mirror.playground.registry import RegistryProcess
 
 _FILLING = 4
 _LOOKS = 13
@@ -130,7 +130,7 @@ def main() -> None:
         made = stack.enter_context(
             playground(("a", "b"), root=folder / "clusters", given=False)
         )
-        program = tools.path(PROGRAM)
+        program = tools.path(AXONOPS_PROGRAM)
         a, b = (stack.enter_context(axonops(program, folder / n)) for n in "ab")
         parts = [range(n, asked.subjects, _FILLING) for n in range(_FILLING)]
         with ThreadPoolExecutor(_FILLING) as pool:

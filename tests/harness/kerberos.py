@@ -13,8 +13,8 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING, Any, Self
 
-from mirror.playground.node import Leash
 from mirror.playground.ports import LOOPBACK, free_ports
+from mirror.playground.process import Leash
 from mirror.playground.secured import USER
 from tests import tools
 from tests.harness.waiting import wait_for

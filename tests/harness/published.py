@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.playground.cache import cache_folder
+from mirror.playground.jars import cache_folder
 from tests.harness.cut_off import Gate
 
 if TYPE_CHECKING:

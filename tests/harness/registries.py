@@ -19,8 +19,11 @@ import urllib.request
 import pytest
 
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.playground.registry.apicurio import apicurio
-from mirror.playground.registry.axonops import PROGRAM, axonops
+from mirror.playground.registry import (
+    AXONOPS_PROGRAM,
+    apicurio,
+    axonops,
+)
 from mirror.schemas.registry.registry import Registry
 from tests import tools
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mirror.playground.registry.process import RegistryProcess
+    from mirror.playground.registry import RegistryProcess
 
 GIVEN = "MIRROR_TEST_REGISTRIES"
 _GIVEN = [url for url in os.environ.get(GIVEN, "").split(",") if url.strip()]
@@ -53,7 +56,7 @@ def running(make: str, folder: Path) -> Iterator[str]:
 
 def axonops_here(folder: Path, **security: Any) -> Any:
     """One that a test starts and kills; mark it with `needs("registry")`."""
-    return axonops(tools.path(PROGRAM), folder, security=security)
+    return axonops(tools.path(AXONOPS_PROGRAM), folder, security=security)
 
 
 @contextmanager

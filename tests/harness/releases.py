@@ -12,18 +12,20 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from mirror.host import require_java
-from mirror.playground.cache import KAFKA_VERSION
 from mirror.playground.cluster import PlaygroundCluster
-from mirror.playground.jars import kafka_jars
+from mirror.playground.jars import (
+    KAFKA_VERSION,
+    kafka_jars,
+)
 from mirror.playground.node import (
     JarNode,
-    Leash,
     NodePlan,
     broker_settings,
     plain_listeners,
     random_uuid,
 )
 from mirror.playground.ports import LOOPBACK, free_ports
+from mirror.playground.process import Leash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

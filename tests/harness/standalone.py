@@ -21,8 +21,8 @@ import pyspark
 
 import mirror
 from mirror.host import require_java
-from mirror.playground.node import Leash
 from mirror.playground.ports import LOOPBACK, free_ports
+from mirror.playground.process import Leash
 from mirror.service.session import PROTECTION
 from tests.harness.service import RunningMirror, is_worker
 from tests.harness.waiting import deadline_in

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from mirror.playground.brokers import playground
-from mirror.playground.cache import KAFKA_VERSION
-from mirror.playground.jars import fetched
+from mirror.playground.jars import (
+    KAFKA_VERSION,
+    fetched,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.cli.output import Form
-from mirror.cli.switch_output import show_plan
+from mirror.cli.switch import show_plan
 from mirror.pairs.journal import Kind
 from mirror.playground.brokers import playground
 from mirror.recovery.stage import StepError

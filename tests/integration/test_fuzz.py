@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from mirror.playground.cache import cache_folder
+from mirror.playground.jars import cache_folder
 from mirror.records import batch
 from tests import fuzz
 from tests.harness.waiting import deadline_in

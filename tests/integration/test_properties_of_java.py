@@ -13,8 +13,10 @@ import pytest
 from mirror.config.mm2 import text as mm2_text
 from mirror.errors import ConfigError
 from mirror.host import require_java
-from mirror.playground.cache import KAFKA_VERSION
-from mirror.playground.jars import kafka_jars
+from mirror.playground.jars import (
+    KAFKA_VERSION,
+    kafka_jars,
+)
 from tests.harness.kafka_keys import listed, printed
 
 if TYPE_CHECKING:

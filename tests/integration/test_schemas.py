@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.errors import RegistryError
-from mirror.playground.registry.apicurio import apicurio
-from mirror.playground.registry.axonops import PROGRAM, axonops
+from mirror.playground.registry import (
+    AXONOPS_PROGRAM,
+    apicurio,
+    axonops,
+)
 from mirror.schemas.claims import Before, ClaimOf
 from mirror.schemas.registry.values import Subject
 from mirror.schemas.rules import RegistryWrite
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.playground.registry.process import RegistryProcess
+    from mirror.playground.registry import RegistryProcess
 
     Clusters = dict[str, PlaygroundCluster]
 
@@ -46,7 +49,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[], RegistryProcess]]:
 
         def one() -> RegistryProcess:
             folder = tmp_path / f"registry-{next(count)}"
-            return stack.enter_context(axonops(tools.path(PROGRAM), folder))
+            return stack.enter_context(axonops(tools.path(AXONOPS_PROGRAM), folder))
 
         yield one
 

@@ -19,7 +19,7 @@ from mirror.checks.check import check
 from mirror.checks.finding import State
 from mirror.checks.plan import plan
 from mirror.cli.main import app
-from mirror.playground.registry.apicurio import apicurio
+from mirror.playground.registry import apicurio
 from mirror.status.states import SchemaState
 from tests.harness import registries
 from tests.harness.admin import create_topic
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from click.testing import Result
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.playground.registry.process import RegistryProcess
+    from mirror.playground.registry import RegistryProcess
     from tests.harness.service import RunningMirror
     from tests.harness.standing import StandingMirror
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.playground.registry.process import RegistryProcess
+    from mirror.playground.registry import RegistryProcess
     from mirror.recovery.drilling.runner import Drill
     from mirror.recovery.stage import Finding
 

@@ -20,7 +20,7 @@ import pytest
 from mirror.checks.check import check
 from mirror.checks.finding import State
 from mirror.config.schema import MirrorConfig
-from mirror.playground.registry.apicurio import MORE_TOPICS, apicurio
+from mirror.playground.registry import MORE_TOPICS, apicurio
 from mirror.policy.naming import SCHEMAS
 from mirror.topics import topics
 from tests.harness.admin import create_topic, delete_topic

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from mirror.playground.registry.apicurio import apicurio
+from mirror.playground.registry import apicurio
 from mirror.schemas import modes
 from mirror.schemas.claims import topic_name, translations
 from mirror.schemas.ids import IdSettler
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from click.testing import Result
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.playground.registry.process import RegistryProcess
+    from mirror.playground.registry import RegistryProcess
     from mirror.schemas.ids import SettledId
 
     Clusters = dict[str, PlaygroundCluster]

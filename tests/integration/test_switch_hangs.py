@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from pathlib import Path
 import socket
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from mirror import patience
 from mirror.cli import switch
 from mirror.cli.main import app
+from mirror.cli.options import Change
 from mirror.cli.output import Form
 from mirror.cli.switch import Home
 from mirror.clusters.admin.acls import ANSWER_SECONDS
@@ -36,7 +38,6 @@ from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -164,7 +165,11 @@ def test_a_failback_to_a_cluster_that_hangs(
             step_seconds=_STEP_SECONDS, tell=lambda *_: None, did=lambda *_: None
         )
         operator = Operator(stage, terms)
-        home = Home(stage, Form.JSON, seconds=_STEP_SECONDS)
+        asked = switch._Asked(
+            kind=Kind.SWITCH, flow="", config=Path(), abort=False,
+            step_timeout=_STEP_SECONDS, change=Change(output=Form.JSON),
+        )  # fmt: skip
+        home = Home(stage, asked)
         home.look()
 
         for act in (

@@ -28,7 +28,7 @@ import typer
 
 from mirror.cli import flow, tail
 from mirror.cli import switch as commands
-from mirror.cli.output import Form
+from mirror.cli.options import Change
 from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
 from mirror.pairs import journal, roles
@@ -445,8 +445,8 @@ class _Switches:
         text = f"{kind.lower()} {source}->{target}"
         asked = commands._Asked(
             kind=kind, flow=f"{source}->{target}", config=_FILE, abort=abort,
-            force=force, dry_run=False, yes=True, output=Form.TABLE,
-            step_timeout=_STEP_SECONDS, failback=failback, role_only=role_only,
+            force=force, step_timeout=_STEP_SECONDS, failback=failback,
+            role_only=role_only, change=Change(yes=True),
         )  # fmt: skip
         text += "".join(name for name, given in options.items() if given)
 

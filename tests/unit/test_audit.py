@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from mirror.cli import audit
 from mirror.cli.main import Later, app
@@ -20,6 +19,7 @@ from mirror.config.settings import HIDDEN
 from mirror.errors import ConfigError, MirrorError
 from mirror.pairs.audit import MOST_WAITING, AuditWriter, record
 from mirror.status.events import Event, EventKind
+from tests.harness.commands import SILENT, config_file, mirror
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,34 +28,32 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 CHANGING = {
-    *("adopt", "failback", "failover", "flow reset"),
-    *(
-        "pause",
-        "repair append",
-        "repair rebuild",
-        "resume",
-        "schema close",
-        "schema open",
-        "schema sync",
-        "switch",
-        "tail export",
-        "tail replay",
-    ),
-    *("tail skip", "topic acls", "topic configs"),
+    *("adopt", "failback", "failover", "flow reset", "pause", "repair append"),
+    *("repair rebuild", "resume", "schema close", "schema open", "schema sync"),
+    *("switch", "tail export", "tail replay", "tail skip", "topic acls"),
+    "topic configs",
 }
-CONFIG = """
-clusters:
-  A:
-    bootstrap_servers: "127.0.0.1:1"
-    security_protocol: SASL_PLAINTEXT
-    sasl_mechanism: PLAIN
-    sasl_username: mirror
-    sasl_password: hunter22
-  B: {bootstrap_servers: "127.0.0.1:2"}
-flows:
-  A->B: {topics: [orders]}
-service: {audit_topic: %s}
-"""
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    """What commands leave in the audit topic."""
+    found: list[Event] = []
+    monkeypatch.setattr(AuditWriter, "close", lambda *_, last: found.append(last) or "")
+    return found
+
+
+def audited(folder: Path, topic: str = "A/changes") -> Path:
+    """A configuration with an audit topic, and a secret."""
+    login = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "mirror",
+        "sasl_password": "hunter22",
+    }
+    a, b = ({"bootstrap_servers": each} for each in SILENT.values())
+    clusters = {"A": {**a, **login}, "B": b}
+    return config_file(folder, clusters=clusters, service={"audit_topic": topic})
 
 
 def all_commands() -> Iterator[tuple[str, Any]]:
@@ -94,23 +92,17 @@ def test_every_command_that_changes_something_is_watched() -> None:
 def test_what_an_event_says(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    written: list[Event],
     arguments: list[str],
     result: str | None,
 ) -> None:
     """An event has the user, the command as typed with stars in place of a setting's
     secret, and the result also if the command fails; a dry run leaves none.
     """
-    file = tmp_path / "mirror.yaml"
-    file.write_text(CONFIG % "A/changes")
-    written: list[Event] = []
+    file = audited(tmp_path)
     monkeypatch.setenv("USER", "ada")
     monkeypatch.setenv("LOGNAME", "ada")
-    monkeypatch.setattr(
-        AuditWriter, "close", lambda *_, last: written.append(last) or ""
-    )
-    done = CliRunner().invoke(
-        app, ["pause", *arguments, "-c", str(file)], prog_name="mirror"
-    )
+    done = mirror("pause", *arguments, "-c", file)
     assert done.exit_code != 0  # no cluster answers, or no such flow
     assert [event.details["result"] for event in written] == (
         [result] if result else []
@@ -139,23 +131,13 @@ def test_what_an_event_says(
     ],
 )
 def test_every_end_has_a_result(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    end: BaseException,
-    result: str,
-    reason: str,
+    tmp_path: Path, written: list[Event], end: BaseException, result: str, reason: str
 ) -> None:
     """However a command ends, its event says so, and the command ends as it would."""
-    file = tmp_path / "mirror.yaml"
-    file.write_text(CONFIG % "A/changes")
-    written: list[Event] = []
-    monkeypatch.setattr(
-        AuditWriter, "close", lambda *_, last: written.append(last) or ""
-    )
 
     def change(*, yes: bool = False) -> None:
         assert yes
-        read_config(file)
+        read_config(audited(tmp_path))
         raise end
 
     small = typer.Typer()
@@ -174,12 +156,8 @@ def test_a_cluster_that_does_not_answer_stops_nothing() -> None:
     """`put` takes more events than may wait at once, without a cluster, in no time;
     `close` says why none was written.
     """
-    config = MirrorConfig.model_validate(
-        {
-            "clusters": {a: {"bootstrap_servers": "127.0.0.1:1"} for a in "AB"},
-            "flows": {"A->B": {}},
-        }
-    )
+    clusters = {alias: {"bootstrap_servers": "127.0.0.1:1"} for alias in "AB"}
+    config = MirrorConfig.model_validate({"clusters": clusters, "flows": {"A->B": {}}})
     writer = AuditWriter(config, "A", "changes", by="one:7")
     began = time.monotonic()
     for number in range(MOST_WAITING + 10):
@@ -209,10 +187,8 @@ def test_an_event_fits_into_a_record() -> None:
 )
 def test_a_wrong_audit_topic(tmp_path: Path, topic: str, message: str) -> None:
     """A topic without a cluster, or one that no cluster has, gets one clear message."""
-    file = tmp_path / "mirror.yaml"
-    file.write_text(CONFIG % f'"{topic}"')
     with pytest.raises(ConfigError) as refused:
-        load(file)
+        load(audited(tmp_path, topic))
     (problem,) = refused.value.problems
     assert problem.startswith(f'service.audit_topic: "{topic}"')
     assert message in problem

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
-from typer.testing import CliRunner
 
 from mirror import __version__, log
 from mirror.cli import service
 from mirror.cli import status as status_command
-from mirror.cli.main import app
 from mirror.cli.output import remaining
 from mirror.errors import JavaMissingError
 from mirror.observing.server import StatusServer
@@ -27,7 +25,6 @@ from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
     FORMAT_VERSION,
-    ClusterStatus,
     ConfigDrift,
     ConfigStatus,
     PartitionStatus,
@@ -35,28 +32,16 @@ from mirror.status.values import (
     SlotStatus,
     TopicDrift,
 )
-from tests.harness.statuses import partition_status, show
+from tests.harness.commands import config_file, mirror
+from tests.harness.statuses import cluster_status, partition_status, show
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from typer.testing import Result
 
 pytestmark = pytest.mark.unit
-
-CONFIG = """
-clusters:
-  A: {bootstrap_servers: "127.0.0.1:1"}
-  B: {bootstrap_servers: "127.0.0.1:2"}
-flows:
-  A->B: {topics: [orders]}
-service: {http_port: %d}
-"""
-
-
-def mirror(*arguments: str, **env: str) -> Result:
-    return CliRunner().invoke(app, list(arguments), prog_name="mirror", env=env)
 
 
 def partition(number: int = 3, **changes: object) -> PartitionStatus:
@@ -78,51 +63,40 @@ def url(store: StatusStore) -> Iterator[str]:
 
 @pytest.fixture
 def config(tmp_path: Path) -> str:
-    path = tmp_path / "mirror.yaml"
-    path.write_text(CONFIG % 0)
-    return str(path)
+    return str(config_file(tmp_path, service={"http_port": 0}))
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        [],
-        ["run"],
-        ["check"],
-        ["plan"],
-        ["status"],
-        ["pause"],
-        ["resume"],
-        ["flow", "reset"],
-        ["loss", "list"],
-        ["topic", "list"],
-        ["topic", "configs"],
-        ["topic", "acls"],
-        ["demo"],
-        ["version"],
+        *("", "run", "check", "plan", "status", "pause", "resume", "flow reset"),
+        *("loss list", "topic list", "topic configs", "topic acls", "demo", "version"),
     ],
 )
-def test_help_shows_examples(command: list[str]) -> None:
+def test_help_shows_examples(command: str) -> None:
     """Help of every command ends well and says how the command is used."""
-    result = mirror(*command, "--help")
+    result = mirror(*command.split(), "--help")
 
     assert result.exit_code == 0
     assert "Usage: mirror" in result.stdout
-    assert "Examples:\n" in result.stdout or command == ["version"]
+    assert "Examples:\n" in result.stdout or command == "version"
 
 
 _HEAVY = {
-    "dynaconf",
-    "jinja2",
-    "kafka",
-    "numba",
-    "numpy",
-    "prometheus_client",
-    "pyarrow",
-    "pyspark",
-    "structlog",
-    "yaml",
+    *("dynaconf", "jinja2", "kafka", "numba", "numpy", "prometheus_client", "pyarrow"),
+    *("pyspark", "structlog", "yaml"),
 }
+
+
+def ended(code: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """A program of Python's in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        env=os.environ | env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,17 +127,9 @@ def test_what_is_asked_often_loads_little(
         "atexit.register(lambda: print('loaded', *sorted(loaded()), file=sys.stderr))\n"
         "main()"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *command],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    lines = ended(code, *command, **environment).stderr.splitlines()
 
-    report = next(
-        line for line in ended.stderr.splitlines() if line.startswith("loaded ")
-    )
+    report = next(line for line in lines if line.startswith("loaded "))
     assert "mirror" in report.split()
     assert not _HEAVY & set(report.split())
 
@@ -174,11 +140,7 @@ def test_a_switch_begins_without_what_it_may_not_need() -> None:
     waits for these.
     """
     code = "import sys, mirror.cli.switch, mirror.recovery.steps; print(*sys.modules)"
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-
-    loaded = set(ended.stdout.split())
+    loaded = set(ended(code).stdout.split())
     assert "mirror.recovery.steps.prove" in loaded
     kernels = {"numba", "llvmlite", "mirror.records.compiled"}
     assert not {"pyarrow", "pyspark", "httpx", "mirror.proofs", *kernels} & loaded
@@ -193,11 +155,7 @@ def test_a_service_begins_without_what_it_may_not_need() -> None:
         "import sys, mirror.cli.run, mirror.service.session, mirror.service.service\n"
         "import mirror.proofs.in_service; print(*sys.modules)"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-
-    loaded = set(ended.stdout.split())
+    loaded = set(ended(code).stdout.split())
     assert "mirror.service.executors" in loaded
     kernels = {"numba", "llvmlite", "mirror.records.compiled"}
     rooms = {"mirror.recovery"}
@@ -234,10 +192,9 @@ def test_problems_of_a_configuration_come_one_per_line(
     tmp_path: Path, command: str
 ) -> None:
     """All problems are printed at once on stderr, each with its setting."""
-    path = tmp_path / "mirror.yaml"
-    path.write_text((CONFIG % 0).replace("[orders]", "['a(', 'b(']"))
+    flows = {"A->B": {"topics": ["a(", "b("]}}
 
-    result = mirror(command, "-c", str(path))
+    result = mirror(command, "-c", config_file(tmp_path, flows=flows))
 
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -253,11 +210,9 @@ def test_a_function_that_is_not_there_is_told_at_once(
     """A transform that cannot be imported is a mistake of the configuration, before
     Spark starts and whether or not clusters answer.
     """
-    path = tmp_path / "mirror.yaml"
-    transform = "transform: 'no_such_masks:f', topics:"
-    path.write_text((CONFIG % 8080).replace("topics:", transform))
+    flows = {"A->B": {"topics": ["orders"], "transform": "no_such_masks:f"}}
 
-    result = mirror(command, "-c", str(path))
+    result = mirror(command, "-c", config_file(tmp_path, flows=flows))
 
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -272,10 +227,8 @@ def test_missing_file_exits_2() -> None:
     """A missing file is named; MIRROR_CONFIG counts like -c."""
     result = mirror("run", MIRROR_CONFIG="/no/such.yaml")
 
-    assert (result.exit_code, result.stderr) == (
-        2,
-        "/no/such.yaml: there is no such file\n",
-    )
+    told = "/no/such.yaml: there is no such file\n"
+    assert (result.exit_code, result.stderr) == (2, told)
 
 
 def test_clusters_takes_several_aliases(config: str) -> None:
@@ -317,13 +270,23 @@ def test_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`mirror run` begins to start Spark's JVM early: not in these tests."""
+def run_once(
+    config: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[Result, dict[str, Any]]]:
+    """Types `mirror run`, with this in place of the service and without Spark's JVM,
+    which it begins to start early; gives the result and the last line of its log.
+    """
     monkeypatch.setattr("mirror.service.session.launch", lambda _config: None)
 
+    def run(service: Callable[..., bool], *words: str) -> tuple[Result, dict[str, Any]]:
+        monkeypatch.setattr("mirror.service.service.Service.run", service)
+        result = mirror("run", "-c", config, *words)
+        return result, json.loads(result.stderr.splitlines()[-1])
 
-@pytest.mark.usefixtures("without_java")
-def test_run_tells_missing_java(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    return run
+
+
+def test_run_tells_missing_java(run_once: Any) -> None:
     """An error that a person can act on is a sentence, not a traceback, in a line of
     the log like any other.
     """
@@ -331,51 +294,36 @@ def test_run_tells_missing_java(config: str, monkeypatch: pytest.MonkeyPatch) ->
     def run(*_arguments: object, **_options: object) -> bool:
         raise JavaMissingError
 
-    monkeypatch.setattr("mirror.service.service.Service.run", run)
-
-    result = mirror("run", "-c", config)
+    result, told = run_once(run)
 
     assert result.exit_code == 1
-    told = json.loads(result.stderr.splitlines()[-1])
     assert (told["event"], told["level"]) == ("Java 17 or newer is needed.", "error")
 
 
-@pytest.mark.usefixtures("without_java")
 @pytest.mark.parametrize("once", [["--once"], []])
-def test_run_fails_if_a_flow_did(
-    config: str, monkeypatch: pytest.MonkeyPatch, once: list[str]
-) -> None:
+def test_run_fails_if_a_flow_did(run_once: Any, once: list[str]) -> None:
     """The exit status shows a nightly job that not everything was copied."""
 
-    def run(service: object, **_options: object) -> bool:
+    def run(service: Any, **_options: object) -> bool:
         show(service.store, "A->B", state=FlowState.FAILED, reason="no")
         return False
 
-    monkeypatch.setattr("mirror.service.service.Service.run", run)
-
-    result = mirror("run", "-c", config, *once)
+    result, told = run_once(run, *once)
 
     assert result.exit_code == 1
-    told = json.loads(result.stderr.splitlines()[-1])
     assert (told["flow"], told["state"], told["reason"]) == ("A->B", "FAILED", "no")
 
 
-@pytest.mark.usefixtures("without_java")
-def test_run_tells_where_it_listens(
-    config: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_tells_where_it_listens(run_once: Any) -> None:
     """One event on stderr has the status address, for programs that start us."""
 
-    def run(_service: object, *, ready: object) -> bool:
+    def run(_service: object, *, ready: Any) -> bool:
         ready("http://127.0.0.1:5")
         return True
 
-    monkeypatch.setattr("mirror.service.service.Service.run", run)
+    result, told = run_once(run)
 
-    result = mirror("run", "-c", config)
-
-    event = json.loads(result.stderr.splitlines()[-1])
-    assert (event["event"], event["url"]) == ("service listens", "http://127.0.0.1:5")
+    assert (told["event"], told["url"]) == ("service listens", "http://127.0.0.1:5")
     assert result.stdout == ""
 
 
@@ -427,15 +375,10 @@ def test_status_shows_slots_and_what_remains(store: StatusStore, url: str) -> No
         remaining_seconds=731.0,
         bytes_per_second=12_340_000.0,
         slot_loads=(
-            SlotStatus(
-                number=1,
-                partitions=3,
-                busy=0.914,
-                records_per_second=5000.4,
-                bytes_per_second=7500.0,
-            ),
+            SlotStatus(number=1, partitions=3, busy=0.914, records_per_second=5000.4,
+                       bytes_per_second=7500.0),
         ),
-    )
+    )  # fmt: skip
 
     flows, flow, _, columns, slot = mirror("status", "-u", url).stdout.splitlines()
 
@@ -462,12 +405,7 @@ def test_status_shows_what_a_transform_left_out(store: StatusStore, url: str) ->
 
 def test_status_shows_clusters_that_do_not_answer(store: StatusStore, url: str) -> None:
     """Of each silent cluster, since when and why; nothing of those that answer."""
-    store.clusters = (
-        ClusterStatus(alias="A", sides=("source",), answers=True, since=9.0),
-        ClusterStatus(
-            alias="B", sides=("target",), answers=False, since=0.0, reason="no route"
-        ),
-    )
+    store.clusters = (cluster_status("A"), cluster_status("B", reason="no route"))
     lines = mirror("status", "--url", url).stdout.splitlines()
     at = next(n for n, line in enumerate(lines) if line.startswith("CLUSTER"))
     assert lines[at].split() == ["CLUSTER", "SILENT-SINCE", "REASON"]
@@ -494,31 +432,25 @@ def test_status_shows_what_differs(store: StatusStore, url: str) -> None:
         "A->B",
         drift=(
             TopicDrift(
-                topic="orders",
-                target_topic="A.orders",
-                partitions=2,
-                target_partitions=3,
-                configs=(
+                topic="orders", target_topic="A.orders", partitions=2,
+                target_partitions=3, conflicts=("flush.ms: A 1, C 2",),
+                problem="refused", configs=(
                     ConfigDrift(name="retention.ms", wanted="5", found=None),
                     ConfigDrift(name="segment.ms", wanted=None, found=""),
                 ),
-                conflicts=("flush.ms: A 1, C 2",),
-                problem="refused",
             ),
         ),
-    )
+    )  # fmt: skip
 
     result = mirror("status", "--url", url)
 
-    assert result.stdout.splitlines()[-1].split(maxsplit=2) == [
-        "A->B",
-        "A.orders",
-        (
-            "more partitions than its topic; retention.ms is not set, should be 5; "
-            'segment.ms is "", should not be set; '
-            "sources differ on flush.ms: A 1, C 2; refused"
-        ),
-    ]
+    flow, copy, differs = result.stdout.splitlines()[-1].split(maxsplit=2)
+    assert (flow, copy) == ("A->B", "A.orders")
+    assert differs == (
+        "more partitions than its topic; retention.ms is not set, should be 5; "
+        'segment.ms is "", should not be set; '
+        "sources differ on flush.ms: A 1, C 2; refused"
+    )
 
 
 @pytest.mark.parametrize(
@@ -580,11 +512,9 @@ def test_status_asks_where_the_configuration_says(
     store: StatusStore, url: str, tmp_path: Path
 ) -> None:
     """-c finds the port, and says what to do where the file does not have it."""
-    path = tmp_path / "mirror.yaml"
-    path.write_text(CONFIG % int(url.rpartition(":")[2]))
-    found = mirror("status", "-c", str(path))
-    path.write_text(CONFIG % 0)
-    unknown = mirror("status", "-c", str(path))
+    port = int(url.rpartition(":")[2])
+    found = mirror("status", "-c", config_file(tmp_path, service={"http_port": port}))
+    unknown = mirror("status", "-c", config_file(tmp_path, service={"http_port": 0}))
 
     assert "STARTING" in found.stdout
     assert unknown.exit_code == 2
@@ -643,10 +573,10 @@ def test_demo_in_lines(store: StatusStore, capsys: pytest.CaptureFixture[str]) -
     """Without a terminal the demo writes plain lines, and repeats none."""
     show(store, "A->B", state=FlowState.RUNNING, partitions=(partition(),))
     capsys.readouterr()  # the log of this process
-    with Screen() as screen:
-        screen.say("begin")
-        screen.show(store.read().to_json())
-        screen.show(store.read().to_json())
+    screen = Screen()
+    screen.say("begin")
+    screen.show(store.read().to_json())
+    screen.show(store.read().to_json())
 
     begin, line = capsys.readouterr().out.splitlines()
     assert begin.endswith("begin")

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 import http.server
-import json
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
-from mirror.cli.main import app
 from mirror.config.service_settings import HttpSettings
 from mirror.observing.server import StatusServer
 from mirror.playground.certificates import CertificateAuthority
 from mirror.status.store import StatusStore
+from tests.harness.commands import config_file, mirror
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from click.testing import Result
 
 pytestmark = pytest.mark.unit
 
 TOKEN = "t0ken"
-
-
-def mirror(*arguments: str, **env: str) -> Result:
-    return CliRunner().invoke(app, list(arguments), prog_name="mirror", env=env)
 
 
 @contextmanager
@@ -38,14 +31,7 @@ def service(folder: Path, **settings: Any) -> Iterator[tuple[str, Path]]:
     access = HttpSettings.model_validate(settings)
     with StatusServer(StatusStore(("A->B",)), "127.0.0.1", 0, access=access) as server:
         port = int(server.url.rpartition(":")[2])
-        file = folder / "mirror.yaml"
-        document = {
-            "clusters": {a: {"bootstrap_servers": f"{a}:9092"} for a in "AB"},
-            "flows": {"A->B": {}},
-            "service": {"http_port": port, **settings},
-        }
-        file.write_text(json.dumps(document))  # JSON is YAML
-        yield server.url, file
+        yield server.url, config_file(folder, service={"http_port": port, **settings})
 
 
 def test_a_token_is_shown(tmp_path: Path):
@@ -61,12 +47,12 @@ def test_a_token_is_shown(tmp_path: Path):
             assert "--token-file" in refused.stderr
             assert len(refused.stderr.splitlines()) == 1
             for let_in in (
-                mirror(command, "-u", url, "--token-file", str(secret)),
+                mirror(command, "-u", url, "--token-file", secret),
                 mirror(command, "-u", url, MIRROR_TOKEN_FILE=str(secret)),
-                mirror(command, "-c", str(config)),
+                mirror(command, "-c", config),
             ):
                 assert let_in.exit_code == 0, let_in.stderr
-        missing = mirror("status", "-u", url, "--token-file", str(tmp_path / "none"))
+        missing = mirror("status", "-u", url, "--token-file", tmp_path / "none")
     assert missing.exit_code == 1
     assert "cannot be read" in missing.stderr
 
@@ -76,7 +62,7 @@ def test_a_token_may_have_any_character_of_a_header(tmp_path: Path):
     secret = tmp_path / "token"
     secret.write_text("gehe\u00efm", encoding="utf-8")
     with service(tmp_path, http_token_file=str(secret)) as (url, _):
-        let_in = mirror("status", "-u", url, "--token-file", str(secret))
+        let_in = mirror("status", "-u", url, "--token-file", secret)
     assert let_in.exit_code == 0, let_in.stderr
 
 
@@ -85,7 +71,7 @@ def test_a_useless_token_is_refused_and_not_printed(tmp_path: Path, text: str):
     """A token file that does not fit into a header is refused without its content."""
     secret = tmp_path / "token"
     secret.write_text(text, encoding="utf-8")
-    refused = mirror("status", "-u", "http://127.0.0.1:1", "--token-file", str(secret))
+    refused = mirror("status", "-u", "http://127.0.0.1:1", "--token-file", secret)
     assert refused.exit_code == 1
     assert "the token for http://127.0.0.1:1 has a line break" in refused.stderr
     assert TOKEN not in refused.stderr
@@ -96,8 +82,8 @@ def test_a_password_is_shown(tmp_path: Path):
     in a variable.
     """
     with service(tmp_path, http_username="ops", http_password="p:ss") as (_, config):
-        assert mirror("status", "-c", str(config)).exit_code == 0
-        wrong = mirror("status", "-c", str(config), MIRROR_SERVICE__http_password="x")
+        assert mirror("status", "-c", config).exit_code == 0
+        wrong = mirror("status", "-c", config, MIRROR_SERVICE__http_password="x")
     assert wrong.exit_code == 1
     assert "asks for authentication" in wrong.stderr
 
@@ -116,12 +102,12 @@ def test_a_certificate_is_checked(tmp_path: Path):
         assert refused.exit_code == 1
         assert "--ca-file" in refused.stderr
         for trusted in (
-            mirror("status", "-u", url, "--ca-file", str(ca)),
+            mirror("status", "-u", url, "--ca-file", ca),
             mirror("status", "-u", url, MIRROR_CA_FILE=str(ca)),
-            mirror("status", "-c", str(config)),
+            mirror("status", "-c", config),
         ):
             assert trusted.exit_code == 0, trusted.stderr
-        useless = mirror("status", "-u", url, "--ca-file", str(config))
+        useless = mirror("status", "-u", url, "--ca-file", config)
     assert useless.exit_code == 1
     assert str(config) in useless.stderr
 
@@ -146,7 +132,7 @@ def test_a_token_goes_nowhere_else(tmp_path: Path):
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}"
-        result = mirror("status", "-u", url, "--token-file", str(secret))
+        result = mirror("status", "-u", url, "--token-file", secret)
         server.shutdown()
         thread.join()
     assert result.exit_code == 1

@@ -8,20 +8,17 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner
 
 from mirror.cli import status
-from mirror.cli.main import app
+from mirror.cli.status import Edge, dot, mermaid, terminal
 from mirror.observing.server import StatusServer
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
-from mirror.status.topology import Edge, dot, mermaid, terminal
+from tests.harness.commands import mirror
 from tests.harness.statuses import cluster_status, partition_status, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from typer.testing import Result
 
     from mirror.status.values import PartitionStatus
 
@@ -53,10 +50,6 @@ def url() -> Iterator[str]:
     show(store, "A->C", source="A", target="C", state=FlowState.RETRYING)
     with StatusServer(store, "127.0.0.1", 0) as server:
         yield server.url
-
-
-def mirror(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
 
 
 def test_the_latest_come_first(url: str) -> None:

@@ -1,11 +1,18 @@
-"""The file for kafka-consumer-groups, also when several flows have an answer."""
+"""`mirror group`: the file for kafka-consumer-groups, also when several flows have an
+answer, and which maps answer.
+"""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import typer
 
-from mirror.cli.group import ResetLine, write
+from mirror.cli.group import ResetLine, _joint, write
+from mirror.config.schema import MirrorConfig
+from mirror.topics.merging import Merging
 
 pytestmark = pytest.mark.unit
 
@@ -39,3 +46,21 @@ def test_two_clusters_make_no_file(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.BadParameter, match=r"lead to A, B: choose with --flow"):
         write([line(9), line(7, cluster="A")])
     assert capsys.readouterr().out == ""
+
+
+def test_a_flow_that_copies_back_is_asked_for_its_map() -> None:
+    """Of two flows that copy a topic there and back, both maps answer; that of a flow
+    which never ran is not read.
+    """
+    clusters = {alias: {"bootstrap_servers": "h:1"} for alias in "AB"}
+    flows = {name: {"topics": ["orders"]} for name in ("A->B", "B->A")}
+    config = MirrorConfig.model_validate(
+        {"clusters": clusters, "defaults": {"policy": "identity"}, "flows": flows}
+    )
+    known: Any = SimpleNamespace(followed=lambda: [("orders", 0), ("orders", 1)])
+    asked: list[str] = []
+    reach: Any = lambda _: SimpleNamespace(topic=asked.append)  # noqa: E731
+    writers = Merging(config.enabled_flows)
+
+    assert _joint(config.flows["A->B"], reach, writers, known, reverse=True) is None
+    assert asked == ["B.offset-map.internal"]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-import json
 from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 import pytest
-from typer.testing import CliRunner
 
-from mirror.cli.main import app
 from mirror.config import values
+from tests.harness.commands import config_file, mirror
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,14 +20,8 @@ pytestmark = pytest.mark.unit
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> str:
-    """A configuration of clusters that do not answer."""
-    file = tmp_path / "mirror.yaml"
-    clusters = {
-        a: {"bootstrap_servers": f"127.0.0.1:{n}"} for n, a in ((1, "A"), (2, "B"))
-    }
-    file.write_text(json.dumps({"clusters": clusters, "flows": {"A->B": {}}}))
-    return str(file)
+def config(tmp_path: Path) -> Path:
+    return config_file(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -44,9 +36,9 @@ def config(tmp_path: Path) -> str:
         (("loss", "list", "--flow", "B->A"), 'has no flow "B->A"'),
     ],
 )
-def test_wrong_words_exit_2(config: str, words: tuple[str, ...], said: str) -> None:
+def test_wrong_words_exit_2(config: Path, words: tuple[str, ...], said: str) -> None:
     """A mistake on the command line is one sentence; no cluster is contacted."""
-    result = CliRunner().invoke(app, [*words, "-c", config], prog_name="mirror")
+    result = mirror(*words, "-c", config)
     assert result.exit_code == 2
     assert said in " ".join(result.output.replace("│", " ").split())
 
@@ -61,10 +53,10 @@ def test_wrong_words_exit_2(config: str, words: tuple[str, ...], said: str) -> N
     ],
 )
 def test_who_does_not_answer_is_named(
-    config: str, words: tuple[str, ...], port: int
+    config: Path, words: tuple[str, ...], port: int
 ) -> None:
     """An unreachable cluster is one sentence and exit code 1, no traceback."""
-    result = CliRunner().invoke(app, [*words, "-c", config], prog_name="mirror")
+    result = mirror(*words, "-c", config)
     assert result.exit_code == 1
     assert f"127.0.0.1:{port}" in result.output
     assert "Traceback" not in result.output

@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 import yaml
 
 from mirror.cli import reference as commands
-from mirror.cli.main import app
 from mirror.config import settings
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.load import load
 from mirror.config.schema import FlowConfig
 from mirror.config.service_settings import ServiceConfig
 from mirror.status import reference as status
+from tests.harness.commands import config_file, mirror
 
 pytestmark = pytest.mark.unit
 
@@ -97,12 +96,6 @@ spec:
       heartbeatConnector: {}
       topicsPattern: orders
 """
-
-
-def mirror(*arguments: object, **env: str) -> Any:
-    return CliRunner().invoke(
-        app, [str(each) for each in arguments], prog_name="mirror", env=env
-    )
 
 
 def converted(tmp_path: Path, text: str, name: str) -> str:
@@ -249,27 +242,35 @@ def test_a_manifest_that_cannot_be_is_refused(
     assert problem in done.stderr
 
 
-def test_show_tells_where_each_value_comes_from(tmp_path: Path) -> None:
-    """Variable over flow over defaults over the schema; secrets are stars."""
-    path = tmp_path / "mirror.yaml"
-    path.write_text(
-        """
-clusters:
-  A: {bootstrap_servers: "a:1", security_protocol: SASL_PLAINTEXT,
-      sasl_mechanism: PLAIN, sasl_username: u, sasl_password: s3cret}
-  B: {bootstrap_servers: "b:1"}
-defaults: {tasks: 2, topics: [x]}
-flows:
-  A/B: {topics: [orders]}
-"""
-    )
-    done = mirror(
-        *("config", "show", "--origin", "-c", path, "-o", "json"),
-        MIRROR_SERVICE__http_port="1",
-    )
+LOGIN = {
+    "bootstrap_servers": "a:1",
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_username": "u",
+}
+
+
+def shown(file: Path, *words: str, **env: str) -> dict[str, dict[str, Any]]:
+    """The answer of `mirror config show`, by setting."""
+    done = mirror("config", "show", *words, "-c", file, "-o", "json", **env)
     assert done.exit_code == 0, done.output
     assert "s3cret" not in done.output
-    found = {each["setting"]: each for each in json.loads(done.stdout)["settings"]}
+    return {each["setting"]: each for each in json.loads(done.stdout)["settings"]}
+
+
+def test_show_tells_where_each_value_comes_from(tmp_path: Path) -> None:
+    """Variable over flow over defaults over the schema; secrets are stars."""
+    clusters = {
+        "A": {**LOGIN, "sasl_password": "s3cret"},
+        "B": {"bootstrap_servers": "b:1"},
+    }
+    path = config_file(
+        tmp_path,
+        clusters=clusters,
+        defaults={"tasks": 2, "topics": ["x"]},
+        flows={"A/B": {"topics": ["orders"]}},
+    )
+    found = shown(path, "--origin", MIRROR_SERVICE__http_port="1")
 
     def of(setting: str) -> tuple[object, str, str]:
         return tuple(found[setting][key] for key in ("value", "origin", "written"))
@@ -288,20 +289,8 @@ flows:
 
 def test_show_hides_an_empty_secret(tmp_path: Path) -> None:
     """An empty password is shown as stars, too, and does not stop the command."""
-    path = tmp_path / "mirror.yaml"
-    path.write_text(
-        """
-clusters:
-  A: {bootstrap_servers: "a:1", security_protocol: SASL_PLAINTEXT,
-      sasl_mechanism: PLAIN, sasl_username: u, sasl_password: ""}
-  B: {bootstrap_servers: "b:1"}
-flows:
-  A->B: {}
-"""
-    )
-    done = mirror("config", "show", "-c", path, "-o", "json")
-    assert done.exit_code == 0, done.output
-    found = {each["setting"]: each for each in json.loads(done.stdout)["settings"]}
+    clusters = {"A": {**LOGIN, "sasl_password": ""}, "B": {"bootstrap_servers": "b:1"}}
+    found = shown(config_file(tmp_path, clusters=clusters))
     assert found["clusters.A.sasl_password"]["value"] == "***"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from mirror.clusters import error_counts
 from mirror.errors import AuthenticationError, UnreachableError
-from mirror.status.errors import ErrorTotals
+from mirror.status.store import ErrorTotals
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,10 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 from structlog.testing import capture_logs
-from typer.testing import CliRunner
 
 from mirror.cli import status
-from mirror.cli.main import app
 from mirror.clusters.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from mirror.clusters.topics import Topic
 from mirror.config.schema import FlowConfig
@@ -30,6 +28,7 @@ from mirror.status.states import FlowState
 from mirror.status.store import StatusStore, noticed
 from mirror.status.values import FlowStatus, JobStatus
 from mirror.topics.topics import MirroredTopic, TopicsResult
+from tests.harness.commands import mirror
 from tests.harness.pages import ROOT
 from tests.harness.statuses import partition_status, show
 
@@ -247,10 +246,6 @@ def served() -> Iterator[tuple[StatusStore, str]]:
     store = StatusStore(("A->B", "A->C"))
     with StatusServer(store, "127.0.0.1", 0) as server:
         yield store, server.url
-
-
-def mirror(*arguments: str) -> Any:
-    return CliRunner().invoke(app, list(arguments))
 
 
 def test_events_over_http(served: tuple[StatusStore, str]) -> None:

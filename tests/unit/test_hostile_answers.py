@@ -69,7 +69,7 @@ def token():
 
 def service():
     from mirror.cli import service
-    service.ask(url, None)
+    service.Service(url=url).ask()
 
 def hook():
     from mirror.recovery.hooks import Call, post

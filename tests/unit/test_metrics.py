@@ -18,23 +18,22 @@ import pytest
 
 from mirror.copying.tally import latency_bounds
 from mirror.host import process_name
-from mirror.observing.catalogue import METRICS, names
+from mirror.observing.catalogue import METRICS, MetricType, names
 from mirror.observing.exposition import exposition
-from mirror.observing.of_pairs import PAIR_METRICS
-from mirror.observing.series import MetricType
 from mirror.observing.server import StatusServer
-from mirror.status.pairs import DrillStatus, MemberStatus, PairStatus, PassiveStatus
-from mirror.status.states import FlowState, SchemaState
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
-    ClusterStatus,
     Counts,
+    DrillStatus,
     FlowStatus,
     GroupStatus,
     HistogramStatus,
     JobStatus,
-    JvmStatus,
+    MemberStatus,
+    PairStatus,
     PartitionStatus,
+    PassiveStatus,
     ResourceStatus,
     RiskStatus,
     SchemaStatus,
@@ -42,10 +41,14 @@ from mirror.status.values import (
     SparkStatus,
     TopicRisk,
     TopicTimes,
-    TransactionStatus,
-    VerifyStatus,
 )
-from tests.harness.statuses import partition_status, show
+from tests.harness.statuses import (
+    cluster_status,
+    partition_status,
+    sample,
+    show,
+    whole,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -64,98 +67,29 @@ def full_store(**changes: Any) -> StatusStore:
     counts = tuple(range(len(latency_bounds(60.0)) + 1))
     times = HistogramStatus(counts=counts, sum_seconds=7.5)
     known: dict[str, Any] = {
-        "source": "A",
-        "target": "B",
+        **FLOW,
         "state": FlowState.RUNNING,
-        "restarts": 2,
-        "leases": 9,
-        "slots": 1,
+        "sla_seconds": 60.0,
         "lease_gap_ms": 80.0,
-        "slot_loads": (
-            SlotStatus(
-                number=0,
-                partitions=3,
-                busy=0.5,
-                records_per_second=1.0,
-                bytes_per_second=100.0,
-                memory_bytes=300,
-                open_files=20,
-                open_files_limit=1024,
-            ),
-        ),
-        "catching_up": True,
-        "remaining_seconds": 30.0,
-        "max_bytes_per_second": 100_000,
-        "limit_used": 0.9,
+        "overdue": 0.0,
         "reported_at": now,
         "report_due": now + 20,
-        "transactions": TransactionStatus(
-            committed=10, seconds=1.5, aborted=2, takeovers=3, handovers=4
-        ),
+        "slot_loads": (whole(SlotStatus, number=0),),
         "bounds": latency_bounds(60.0),
         "times": (
             TopicTimes(
                 topic="orders", target_topic="A.orders", latency=times, age=times
             ),
         ),
-        "spark": SparkStatus(
-            batches=9, failures=1, began_at=now, phases=(("addBatch", 10.0),)
-        ),
-        "problems": ("topic x: no",),
-        "jobs": (
-            JobStatus(
-                name="checkpoints",
-                succeeded_at=now,
-                seconds=0.2,
-                failures=1,
-                error="no",
-            ),
-        ),
-        "checkpoint_at": now,
-        "heartbeat_at": now,
-        "copied_heartbeat_at": now,
-        "risk": RiskStatus(
-            at=now,
-            records=4,
-            bytes=40,
-            seconds=2.0,
-            topics=(
-                TopicRisk(topic="orders", records=4, bytes=40, seconds=2.0, unknown=3),
-            ),
-        ),
-        "standby_at": now,
-        "verify": VerifyStatus(
-            mode="new", proven_at=now, share=0.5, records={"equal": 7}, findings=1
-        ),
-        "schemas": SchemaStatus(
-            mode="require",
-            states={SchemaState.SYNCED: 3, SchemaState.CONFLICT: 1},
-            synced_at=now,
-            versions_copied=5,
-            request_failures=2,
-        ),
-        "group_count": 1,
-        "groups": (
-            GroupStatus(
-                group="g",
-                type="classic",
-                partitions=1,
-                source_offset=5,
-                target_offset=5,
-                behind=3,
-                lag=2,
-                unknown=0,
-                exactness="exact",
-                active_on_target=False,
-                reason="",
-                position_at=time.time() - 50,
-            ),
-        ),
+        "spark": whole(SparkStatus, phases=(("addBatch", 10.0),)),
+        "jobs": (whole(JobStatus, name="checkpoints"),),
+        "risk": whole(RiskStatus, topics=(whole(TopicRisk, topic="orders"),)),
+        "schemas": whole(SchemaStatus, mode="require"),
+        "groups": (whole(GroupStatus, group="g", position_at=time.time() - 50),),
         "partitions": (
             partition("orders", 0, records=5, bytes=50, bytes_in=40, lag_seconds=3.0),
             partition(
-                "orders",
-                1,
+                *("orders", 1),
                 records=7,
                 lag=4,
                 lag_seconds=9.0,
@@ -166,32 +100,17 @@ def full_store(**changes: Any) -> StatusStore:
             partition("events", 0, lag_seconds=-1.0),
         ),
     }
+    flow = whole(FlowStatus, name="A->B", **known | changes)
     store.errors.add("a slot", [("B Produce TOPIC_AUTHORIZATION_FAILED", 2)])
-    show(store, "A->B", **known | changes)
+    store.update("A->B", lambda _: flow)
     store.pairs = (pair_status(),)
-    store.clusters = (
-        ClusterStatus(alias="A", sides=("source",), answers=True, since=now),
-    )
-    store.resources = ResourceStatus(
-        jvm=JvmStatus(
-            heap_bytes=400,
-            heap_limit_bytes=500,
-            gc_seconds=1.5,
-            cpu_seconds=7.0,
-            memory_bytes=900,
-            open_files=90,
-            open_files_limit=100,
-        ),
-        memory_bytes=1800,
-        memory_limit_bytes=2000,
-    )
+    store.clusters = (cluster_status("A"),)
+    store.resources = whole(ResourceStatus)
     return store
 
 
 def drill_status(at: float, verdict: str) -> DrillStatus:
-    return DrillStatus(
-        source="B", target="A", at=at, by="s", verdict=verdict, text="", ratio=0.75
-    )
+    return sample(DrillStatus, at=at, verdict=verdict, ratio=0.75)
 
 
 def pair_status(**changes: Any) -> PairStatus:
@@ -255,9 +174,7 @@ def test_every_field_of_a_partition_is_shown():
     assert declared - {"counts"} == numbers | elsewhere
 
 
-@pytest.mark.parametrize(
-    "metric", [*METRICS, *PAIR_METRICS], ids=lambda metric: metric.name
-)
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_names_follow_prometheus(metric):
     """One prefix, base units, _total on counters and on nothing else."""
     assert re.fullmatch(r"mirror_[a-z]+(_[a-z]+)*", metric.name)
@@ -286,7 +203,8 @@ def test_failures_by_reason():
 
 def test_values():
     """Counters, gauges, states, a histogram and a summary have the status's values."""
-    shown = scrape(full_store())
+    store = full_store()
+    shown = scrape(store)
 
     assert shown[key("mirror_records_total", topic="orders", partition="0")] == 5
     assert shown[key("mirror_read_bytes_total", topic="orders", partition="0")] == 40
@@ -300,9 +218,13 @@ def test_values():
     assert shown[key("mirror_partitions", topic="orders", state="FAULTED")] == 1
     assert shown[key("mirror_partitions", topic="events", state="FAULTED")] == 0
     assert shown[key("mirror_topic_info", topic="orders", target_topic="A.orders")] == 1
-    assert shown[key("mirror_transaction_duration_seconds_count")] == 10
-    assert shown[key("mirror_transaction_duration_seconds_sum")] == 1.5
-    assert shown[key("mirror_data_at_risk_unknown_partitions", topic="orders")] == 3
+    took = store.flow("A->B").transactions
+    summary = "mirror_transaction_duration_seconds"
+    assert shown[key(f"{summary}_count")] == took.committed
+    assert shown[key(f"{summary}_sum")] == took.seconds
+    [risk] = store.flow("A->B").risk.topics
+    unknown = key("mirror_data_at_risk_unknown_partitions", topic="orders")
+    assert shown[unknown] == risk.unknown
     age = shown[key("mirror_position_age_seconds", group="g")]
     assert age == pytest.approx(50, abs=20)
     assert shown[key("mirror_job_failing", job_name="checkpoints")] == 1
@@ -421,12 +343,14 @@ def test_resources():
     shown = scrape(store)
     of_service = {name: value for (name, labels), value in shown.items() if not labels}
 
-    assert of_service["mirror_jvm_heap_bytes"] == 400
-    assert of_service["mirror_jvm_gc_seconds_total"] == 1.5
-    assert of_service["mirror_jvm_open_files_limit"] == 100
-    assert of_service["mirror_memory_bytes"] == 1800
-    assert shown[key("mirror_slot_memory_bytes", slot="0")] == 300
-    assert shown[key("mirror_slot_open_files_limit", slot="0")] == 1024
+    jvm, [slot] = store.resources.jvm, store.flow("A->B").slot_loads
+    assert of_service["mirror_jvm_heap_bytes"] == jvm.heap_bytes
+    assert of_service["mirror_jvm_gc_seconds_total"] == jvm.gc_seconds
+    assert of_service["mirror_jvm_open_files_limit"] == jvm.open_files_limit
+    assert of_service["mirror_memory_bytes"] == store.resources.memory_bytes
+    assert shown[key("mirror_slot_memory_bytes", slot="0")] == slot.memory_bytes
+    limit = shown[key("mirror_slot_open_files_limit", slot="0")]
+    assert limit == slot.open_files_limit
     store.resources = ResourceStatus()
     assert not {
         name
@@ -517,10 +441,3 @@ def test_ready_is_a_process_that_leads_or_could(
 
     assert code == (200 if ready else 503)
     assert json.loads(text)["ready"] is ready
-
-
-def test_flow_status_defaults_are_declared():
-    """A flow with nothing but defaults is valid for every metric."""
-    empty = FlowStatus(name="A->B", state=FlowState.STARTING)
-    for metric in METRICS:
-        list(metric.rows(empty))

@@ -16,7 +16,7 @@ from mirror.pairs import journal, roles
 from mirror.pairs.journal import Entry, Kind, StepState
 from mirror.pairs.roles import Run
 from mirror.recovery import procedure
-from mirror.status.pairs import MemberStatus, PairStatus
+from mirror.status.values import MemberStatus, PairStatus
 
 pytestmark = pytest.mark.unit
 

@@ -15,14 +15,13 @@ from urllib.request import urlopen
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 import typer
-from typer.testing import CliRunner
 
-from mirror.cli.main import app
 from mirror.cli.run import RunEnd
 from mirror.observing.of_runs import OF_FLOWS, OF_RUN
 from mirror.playground.ports import free_ports
 from mirror.status.store import StatusStore
 from tests import tools
+from tests.harness.commands import mirror
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -84,9 +83,7 @@ def test_a_wrong_configuration_is_told_too(tmp_path: Path) -> None:
     """A run that never begins leaves exit code 2 and no time of success."""
     file, config = tmp_path / "mirror.prom", tmp_path / "mirror.yaml"
     config.write_text("flows: {A->B: {}}")
-    ended = CliRunner().invoke(
-        app, ["run", "-c", str(config), "--once", "--metrics-file", str(file)]
-    )
+    ended = mirror("run", "-c", config, "--once", "--metrics-file", file)
     assert ended.exit_code == 2
     found = values(file.read_text())
     assert found["mirror_run_exit_code"] == 2
@@ -171,9 +168,7 @@ def test_a_gateway_that_does_not_speak_http_changes_no_exit_code() -> None:
 )
 def test_an_address_that_cannot_be_a_gateway_is_refused(address: str) -> None:
     """At once, not after the run; the message does not repeat what may be a secret."""
-    ended = CliRunner().invoke(
-        app, ["run", "-c", "mirror.yaml", "--once", "--push-gateway", address]
-    )
+    ended = mirror("run", "-c", "mirror.yaml", "--once", "--push-gateway", address)
     assert ended.exit_code == 2
     assert "http://pushgateway:9091" in " ".join(ended.output.split())
     assert "secret" not in ended.output
@@ -182,8 +177,6 @@ def test_an_address_that_cannot_be_a_gateway_is_refused(address: str) -> None:
 @pytest.mark.parametrize("option", ["--metrics-file", "--push-gateway"])
 def test_a_service_has_none(option: str, tmp_path: Path) -> None:
     """The options are refused without --once, with what serves instead."""
-    ended = CliRunner().invoke(
-        app, ["run", "-c", str(tmp_path / "mirror.yaml"), option, "x"]
-    )
+    ended = mirror("run", "-c", tmp_path / "mirror.yaml", option, "x")
     assert ended.exit_code == 2
     assert f"{option} goes with --once" in " ".join(ended.output.split())

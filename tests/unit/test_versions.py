@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from mirror.host import OLDEST_JAVA
-from mirror.playground.cache import KAFKA_VERSION
+from mirror.playground.jars import KAFKA_VERSION
 from tests.acceptance.test_wheel import PYTHONS
 from tests.harness.kafka_keys import listed
 from tests.harness.pages import ROOT

@@ -7,11 +7,13 @@ browser run only our own script. Pages are read-only and load nothing from elsew
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
 from itertools import groupby
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlencode
@@ -19,20 +21,17 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mirror import __version__
-from mirror.observing.page import tones
-from mirror.observing.page.tones import tone
 from mirror.observing.routing import Response, as_json
+from mirror.offsets.translation import Exactness
 from mirror.status import wording
-from mirror.status.drift import differences
-from mirror.status.events import EventKind
-from mirror.status.history import POINTS
-from mirror.status.states import FlowState, PartitionState
+from mirror.status.events import EventKind, Level
+from mirror.status.states import AclState, FlowState, PartitionState, SchemaState
+from mirror.status.wording import differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mirror.observing.routing import Request
-    from mirror.status.history import History
     from mirror.status.store import StatusStore
     from mirror.status.values import (
         FlowStatus,
@@ -89,8 +88,8 @@ class Pages:
 
     def _overview(self, asked: Request) -> Response:
         status = self._store.read()
-        needs = [(f.name, found) for f in status.flows if (found := tones.needs(f))]
-        idle = [(f.name, [str(f.state)]) for f in status.flows if tones.is_idle(f)]
+        needs = [(f.name, found) for f in status.flows if (found := needs_of(f))]
+        idle = [(f.name, [str(f.state)]) for f in status.flows if is_idle(f)]
         problems = [
             (flow.name, text)
             for flow in status.flows
@@ -101,14 +100,15 @@ class Pages:
             )
         ]
         newest = self._store.trail.read()[::-1]
+        verdict_tone, verdict = _verdict(status, len(needs), len(idle))
         return self._page(
             asked,
             "overview.html",
             status,
             now=time.time(),
             needs=[*needs, *idle],
-            verdict=_verdict(status, len(needs), len(idle)),
-            verdict_tone=_verdict_tone(status, len(needs), len(idle)),
+            verdict=verdict,
+            verdict_tone=verdict_tone,
             picture=draw(map(_flowing, status.flows)),
             silent={each.alias: each for each in status.clusters if not each.answers},
             node_width=NODE_WIDTH,
@@ -212,22 +212,21 @@ class Pages:
         return sparkline(self._history.rates(flow), wording.rate, least=_CURVE_RATE)
 
 
-def _verdict(status: ServiceStatus, in_need: int, idle: int) -> str:
-    if not (flows := len(status.flows)):
-        return "No flows"
+def _verdict(status: ServiceStatus, in_need: int, idle: int) -> tuple[str, str]:
+    """Its tone, and in words."""
+    flows, refused = len(status.flows), status.config.refused
+    if not flows:
+        return "bad" if refused else "warn", "No flows"
     if in_need:
-        return f"{in_need} of {flows} flows need attention"
-    if status.config.refused:
-        return "The newest configuration was refused"
+        return "bad", f"{in_need} of {flows} flows need attention"
+    if refused:
+        return "bad", "The newest configuration was refused"
     if idle:
-        return f"{idle} of {flows} flows are not running"
-    return "The flow is healthy" if flows == 1 else f"All {flows} flows are healthy"
-
-
-def _verdict_tone(status: ServiceStatus, in_need: int, idle: int) -> str:
-    if in_need or status.config.refused:
-        return "bad"
-    return "warn" if idle or not status.flows else "good"
+        return "warn", f"{idle} of {flows} flows are not running"
+    all_flows = (
+        "The flow is healthy" if flows == 1 else f"All {flows} flows are healthy"
+    )
+    return "good", all_flows
 
 
 def _flowing(flow: FlowStatus) -> Flowing:
@@ -238,10 +237,7 @@ def _flowing(flow: FlowStatus) -> Flowing:
     if flow.faulted:
         notes.append(f"{flow.faulted} FAULTED")
     return Flowing(
-        source=flow.source,
-        target=flow.target,
-        state=str(flow.state),
-        notes=tuple(notes),
+        source=flow.source, target=flow.target, state=flow.state, notes=tuple(notes)
     )
 
 
@@ -287,9 +283,9 @@ def _templates() -> Environment:
         auto_reload=False,
     )
     made.filters.update(
-        tone=tones.tone,
-        sign=tones.sign,
-        is_late=tones.is_late,
+        tone=tone,
+        sign=sign,
+        is_late=is_late,
         count=wording.count,
         some=wording.some,
         duration=wording.duration,
@@ -330,6 +326,78 @@ def _runbook(asked: Request) -> Response:
     return Response(
         body=folder.joinpath(name).read_bytes(), kind="text/plain; charset=utf-8"
     )
+
+
+# ---- lags and rates of the last ten minutes, for curves ----
+
+
+POINTS = 60
+_SAMPLE_SECONDS = 10.0
+"""Seconds between two points: together they cover ten minutes."""
+
+Series = tuple[float, ...]
+"""Oldest first; negative: not known."""
+
+
+class History:
+    """The last minutes of every flow and topic, as a thread samples the store. For
+    anything older there is Prometheus. Thread-safe.
+    """
+
+    def __init__(self, store: StatusStore, *, seconds: float = _SAMPLE_SECONDS) -> None:
+        self._store = store
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._series: dict[tuple[str, ...], deque[float]] = {}
+        """Lags by flow and topic, and rates by flow."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._attend, name="mirror-history", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def take(self, status: ServiceStatus) -> None:
+        """Add one point, and drop series of what is no longer mirrored."""
+        now: dict[tuple[str, ...], float] = {}
+        for flow in status.flows:
+            now[flow.name,] = flow.bytes_per_second
+            for topic, lag in _topic_lags(flow.partitions).items():
+                now[flow.name, topic] = lag
+        with self._lock:
+            self._series = {
+                key: deque((*self._series.get(key, ()), value), maxlen=POINTS)
+                for key, value in now.items()
+            }
+
+    def lags(self, flow: str, topic: str) -> Series:
+        """Lag in seconds of the partition furthest behind."""
+        return self._read(flow, topic)
+
+    def rates(self, flow: str) -> Series:
+        """Bytes per second."""
+        return self._read(flow)
+
+    def _read(self, *key: str) -> Series:
+        with self._lock:
+            return tuple(self._series.get(key, ()))
+
+    def _attend(self) -> None:
+        while not self._stopping.wait(self._seconds):
+            self.take(self._store.read())
+
+
+def _topic_lags(partitions: Iterable[PartitionStatus]) -> dict[str, float]:
+    """Lag in seconds of each topic's partition furthest behind, -1 if not known."""
+    found: dict[str, float] = {}
+    for each in partitions:
+        found[each.topic] = max(found.get(each.topic, -1.0), each.lag_seconds)
+    return found
 
 
 # ---- a series as a small curve: an SVG polyline, and the same in words ----
@@ -401,9 +469,8 @@ def _points(piece: Sequence[tuple[int, int] | None]) -> str:
 
 # ---- the clusters and the flows between them as a drawing: places, curves, labels ----
 #
-# Main type: `Picture`, made by `draw` from edges; pure. Clusters are in columns,
-# sources to the left; a flow in the reverse direction curves the other way. The
-# page's template writes it as SVG; `status.topology` draws the same in text.
+# Clusters are in columns, sources to the left; a flow in the reverse direction curves
+# the other way. The page's template writes it as SVG; `mirror topology` draws the same.
 
 
 NODE_WIDTH = 112
@@ -633,9 +700,6 @@ def _short(name: str) -> str:
 
 
 # ---- the page's lists: topics, partitions and groups, worst first ----
-#
-# Main types: `TopicRow`, and `RowPage`, one page of a long list; pure. Templates
-# render the rows.
 
 
 Row = TypeVar("Row")
@@ -786,3 +850,74 @@ def group_rows(flows: Sequence[FlowStatus]) -> list[tuple[str, GroupStatus]]:
         found,
         key=lambda pair: (not pair[1].reason, tone(pair[1].exactness) != "bad"),
     )
+
+
+# ---- how states look: a tone for the colour, and a sign ----
+#
+# Colour is never the only cue: a state is always written out, next to its sign.
+
+
+_CALM = ("calm", "•")
+_LOOKS: dict[str, tuple[str, str]] = {
+    FlowState.RUNNING: ("good", "✓"),
+    FlowState.STARTING: ("warn", "…"),
+    FlowState.RETRYING: ("bad", "↻"),
+    FlowState.FAILED: ("bad", "✕"),
+    FlowState.STANDBY: ("calm", "○"),
+    FlowState.RESTING: ("calm", "○"),
+    FlowState.STOPPED: ("calm", "■"),
+    PartitionState.CATCHING_UP: ("warn", "▲"),
+    PartitionState.FAULTED: ("bad", "✕"),
+    PartitionState.PAUSED: ("calm", "‖"),
+    AclState.SYNCED: ("good", "•"),
+    SchemaState.PENDING: ("warn", "…"),
+    SchemaState.CONFLICT: ("bad", "✕"),
+    SchemaState.UNSUPPORTED: ("bad", "✕"),
+    SchemaState.REFUSED: ("bad", "↻"),
+    Exactness.EXACT: ("good", "✓"),
+    Exactness.TIP: ("good", "✓"),
+    Exactness.BEHIND: ("warn", "▲"),
+    Exactness.BEFORE: ("bad", "✕"),
+    Exactness.UNKNOWN: ("bad", "?"),
+    Level.INFO: ("calm", "•"),
+    Level.WARNING: ("warn", "▲"),
+    Level.ERROR: ("bad", "✕"),
+    "good": ("good", "✓"),
+    "warn": ("warn", "…"),
+    "bad": ("bad", "✕"),
+}
+
+
+def tone(state: str) -> str:
+    """good, warn, bad, or calm for what is neither."""
+    return _LOOKS.get(state, _CALM)[0]
+
+
+def sign(state: str) -> str:
+    return _LOOKS.get(state, _CALM)[1]
+
+
+def needs_of(flow: FlowStatus) -> list[str]:
+    """Why a flow needs attention, in words; nothing if it is healthy."""
+    found = []
+    if tone(flow.state) == "bad":
+        found.append(f"{flow.state}: {flow.reason}" if flow.reason else flow.state)
+    if flow.faulted:
+        found.append(
+            f"{wording.some(flow.faulted, 'partition')} {PartitionState.FAULTED}"
+        )
+    if is_late(flow):
+        found.append("behind its SLA")
+    if flow.problems:
+        found.append(wording.some(len(flow.problems), "problem"))
+    found.extend(f"job {job.name} fails" for job in flow.jobs if job.error)
+    return found
+
+
+def is_idle(flow: FlowStatus) -> bool:
+    """Whether it is not running for a good reason: it is starting, or has ended."""
+    return flow.state in {FlowState.STARTING, FlowState.STOPPED} and not needs_of(flow)
+
+
+def is_late(flow: FlowStatus) -> bool:
+    return flow.lag_seconds > flow.sla_seconds

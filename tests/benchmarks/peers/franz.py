@@ -15,7 +15,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
-from mirror.playground.cache import cache_folder, cache_lock
+from mirror.playground.jars import cache_folder, cache_lock
 from tests.benchmarks.processes import PeerError, Service
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from functools import partial
 import struct
 from typing import TYPE_CHECKING, ClassVar
 
-from mirror.playground.registry.axonops import PROGRAM, axonops
+from mirror.playground.registry import AXONOPS_PROGRAM, axonops
 from tests import tools
 from tests.benchmarks import payloads
 from tests.benchmarks.columns import Column
@@ -65,7 +65,10 @@ class Registered(Copying):
         with ExitStack() as stack:
             one, keeping, taken = (
                 stack.enter_context(
-                    axonops(tools.path(PROGRAM), bench.folder / f"{self.name}-{name}")
+                    axonops(
+                        tools.path(AXONOPS_PROGRAM),
+                        bench.folder / f"{self.name}-{name}",
+                    )
                 )
                 for name in ("a", "b", "c")
             )
