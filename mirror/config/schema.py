@@ -42,9 +42,8 @@ from mirror.config.service_settings import ServiceConfig
 from mirror.config.values import near
 from mirror.errors import ConfigError
 from mirror.policy import choice, naming
-from mirror.policy.choice import PolicyName, make_policy
+from mirror.policy.choice import PolicyName, Rule, make_policy
 from mirror.policy.naming import SCHEMAS
-from mirror.policy.rename_rule import Rule
 from mirror.policy.selection import TopicFilter
 
 if TYPE_CHECKING:

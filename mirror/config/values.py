@@ -16,8 +16,8 @@ import warnings
 
 from pydantic_core import PydanticCustomError
 
+from mirror.policy.choice import Rule, why_wrong
 from mirror.policy.naming import LEGAL_NAME, is_internal, why_illegal
-from mirror.policy.rename_rule import Rule, why_wrong
 
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+):([0-9]{1,5})")
 _HOST = re.compile(r"\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+")

@@ -11,12 +11,11 @@ import pytest
 
 from mirror.policy.choice import (
     DefaultPolicy,
-    IdentityPolicy,
     RenamePolicy,
+    Rule,
     make_policy,
 )
 from mirror.policy.naming import is_internal, why_illegal
-from mirror.policy.rename_rule import Rule
 from mirror.policy.selection import (
     Rejection,
     TopicFilter,
@@ -40,7 +39,7 @@ RENAME = RenamePolicy(
     ),
 )
 DEFAULT = DefaultPolicy(source_alias="A")
-IDENTITY = IdentityPolicy(source_alias="A")
+IDENTITY = RenamePolicy(source_alias="A")
 ALL = TopicFilter(include=(".*",))
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
-from mirror.policy.rename_rule import Rule, why_wrong
+from mirror.policy.choice import Rule, why_wrong
 
 pytestmark = pytest.mark.unit
 
