@@ -195,45 +195,44 @@ class RegistryConfig(Section):
 
     def _check_login(self) -> None:
         logins = {
-            "username": self._given("username", *_PASSWORDS),
-            "token_file": self._given(*_TOKENS),
-            "oauth_token_endpoint_url": self._given("oauth_token_endpoint_url"),
+            "username": self.given("username", *_PASSWORDS),
+            "token_file": self.given(*_TOKENS),
+            "oauth_token_endpoint_url": self.given("oauth_token_endpoint_url"),
         }
         chosen = [name for name, given in logins.items() if given]
         if len(chosen) > 1:
             first, second = (logins[name][0] for name in chosen[:2])
             raise values.refusal(second, f"{first} is another login", "keep one")
-        for names, what in ((_PASSWORDS, "password"), (_TOKENS, "token")):
-            if len(self._given(*names)) > 1:
-                raise values.refusal(names[1], f"the {what} is set twice", "keep one")
-        if self._given("username") and not self._given(*_PASSWORDS):
+        self.given_once(*_TOKENS, what="token")
+        passwords = self.given_once(*_PASSWORDS, what="password")
+        if self.username is not None and not passwords:
             raise values.refusal(
                 "username", "a username needs a password", "add password_file"
             )
-        if (given := self._given(*_PASSWORDS)) and not self._given("username"):
+        if passwords and self.username is None:
             raise values.refusal(
-                given[0], "it has no effect without a username", "add username"
+                passwords[0], "it has no effect without a username", "add username"
             )
         self._check_oauth()
 
     def _check_oauth(self) -> None:
         endpoint = self.oauth_token_endpoint_url
         if endpoint is None:
-            if given := self._given(*_OF_OAUTH):
+            if given := self.given(*_OF_OAUTH):
                 raise values.refusal(
                     given[0], "nothing uses it", "add oauth_token_endpoint_url"
                 )
             return
-        secrets = self._given("oauth_client_secret", "oauth_client_secret_file")
-        if len(secrets) > 1:
-            raise values.refusal(secrets[1], "the secret is set twice", "keep one")
-        if not self._given("oauth_client_id") or not secrets:
+        secrets = self.given_once(
+            "oauth_client_secret", "oauth_client_secret_file", what="secret"
+        )
+        if not self.given("oauth_client_id") or not secrets:
             raise values.refusal(
                 "oauth_token_endpoint_url",
                 "it also needs oauth_client_id and oauth_client_secret_file",
                 "add what is missing",
             )
-        if self._given("oauth_ca_file") and not endpoint.startswith("https:"):
+        if self.given("oauth_ca_file") and not endpoint.startswith("https:"):
             raise values.refusal(
                 "oauth_ca_file",
                 "oauth_token_endpoint_url is not an https: address",
@@ -241,7 +240,7 @@ class RegistryConfig(Section):
             )
 
     def _check_tls(self) -> None:
-        if (given := self._given(*_TLS)) and not any(
+        if (given := self.given(*_TLS)) and not any(
             each.startswith("https:") for each in self.url
         ):
             raise values.refusal(
@@ -249,16 +248,12 @@ class RegistryConfig(Section):
                 "no address in url begins with https:",
                 "make it one, or remove this",
             )
-        if self._given("ssl_key_file") and not self._given("ssl_certificate_file"):
+        if self.given("ssl_key_file") and not self.given("ssl_certificate_file"):
             raise values.refusal(
                 "ssl_key_file",
                 "a key needs its certificate",
                 "add ssl_certificate_file",
             )
-
-    def _given(self, *names: str) -> list[str]:
-        """Those that are set."""
-        return [name for name in names if getattr(self, name) not in (None, {})]
 
 
 # ---- what a flow copies ----

@@ -245,3 +245,14 @@ class Section(BaseModel):
             if issubclass(each, Section) and name in each.model_fields
         )
         return declared.on_change
+
+    def given(self, *names: str) -> list[str]:
+        """Those of these settings that are set."""
+        return [name for name in names if getattr(self, name) not in (None, {})]
+
+    def given_once(self, name: str, file: str, *, what: str) -> list[str]:
+        """`given`, of a secret and its file, of which only one may be set."""
+        found = self.given(name, file)
+        if len(found) > 1:
+            raise values.refusal(file, f"the {what} is set twice", "keep one")
+        return found

@@ -7,7 +7,7 @@ model's shape. They look at no file and no other section.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
 import difflib
 import re
@@ -192,55 +192,43 @@ def start(value: Any) -> Any:
 
 
 def bootstrap_servers(value: Any) -> tuple[str, ...]:
-    servers = listed(value)
-    if not servers:
+    if not (servers := listed(value)):
         refuse('at least one broker is needed, such as "broker-1.example.com:9092"')
-    wrong = []
-    for index, server in enumerate(servers):
-        match = _HOST_PORT.fullmatch(server)
-        if not match or not 0 < int(match.group(2)) < 65536:
-            wrong.append(
-                f"[{index}]: {shown(server)} is not host:port; "
-                'use "broker-1.example.com:9092"'
-            )
-    refuse_all(wrong)
-    return servers
+    return _checked(servers, _wrong_server)
+
+
+def _wrong_server(server: str) -> str | None:
+    match = _HOST_PORT.fullmatch(server)
+    if match and 0 < int(match.group(2)) < 65536:
+        return None
+    return 'is not host:port; use "broker-1.example.com:9092"'
 
 
 def hosts(value: Any) -> tuple[str, ...]:
     """Host names as in a URL, without scheme and port."""
-    found = listed(value)
-    refuse_all(
-        [
-            f'[{index}]: {shown(host)} is not a host\'s name; use "mirror.example.com"'
-            for index, host in enumerate(found)
-            if not _HOST.fullmatch(host)
-        ]
-    )
+    wrong = 'is not a host\'s name; use "mirror.example.com"'
+    found = _checked(value, lambda host: None if _HOST.fullmatch(host) else wrong)
     return tuple(host.lower() for host in found)
 
 
 def patterns(value: Any) -> tuple[str, ...]:
     """Regular expressions, compiled once so that a bad one is found at start."""
-    found = listed(value)
-    refuse_all(
-        [
-            f"[{index}]: {shown(pattern)} {wrong}"
-            for index, pattern in enumerate(found)
-            if (wrong := _wrong_pattern(pattern))
-        ]
-    )
-    return found
+    return _checked(value, _wrong_pattern)
 
 
 def group_patterns(value: Any) -> tuple[str, ...]:
     """The same for groups, whose names may have any character."""
+    return _checked(value, _uncompilable)
+
+
+def _checked(value: Any, why_wrong: Callable[[str], str | None]) -> tuple[str, ...]:
+    """A list of texts, of which none is wrong."""
     found = listed(value)
     refuse_all(
         [
-            f"[{index}]: {shown(pattern)} {wrong}"
-            for index, pattern in enumerate(found)
-            if (wrong := _uncompilable(pattern))
+            f"[{index}]: {shown(each)} {wrong}"
+            for index, each in enumerate(found)
+            if (wrong := why_wrong(each))
         ]
     )
     return found
