@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import re
 from typing import TYPE_CHECKING, Any
 
+from mirror.config.document import Findings
 from mirror.config.mm2.keys import spelled, table
 from mirror.config.section import Where
 
@@ -71,16 +72,14 @@ _SERVED = {
 }
 
 
-@dataclass(slots=True)
-class Translation:
-    """A cluster's settings, the keys they came from, warnings and problems."""
+@dataclass(slots=True, kw_only=True)
+class Translation(Findings):
+    """A cluster's settings, and the keys they came from; to be written by hand is what
+    is a problem unless the file is only converted.
+    """
 
     settings: dict[str, Any] = field(default_factory=dict)
     spelled: dict[str, str] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    by_hand: list[str] = field(default_factory=list)
-    """What a conversion leaves to people; else problems as well."""
     has_no_login: bool = False
     """Whether a conversion leaves the login to people."""
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import javaproperties
 
+from mirror.config.document import Findings
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,16 +42,12 @@ _BIGGEST = {"Integer.MAX_VALUE": str(2**31 - 1), "Long.MAX_VALUE": str(2**63 - 1
 
 
 @dataclass(slots=True, kw_only=True)
-class Lines:
-    """What a file sets, in its order, with warnings and problems."""
+class Lines(Findings):
+    """What a file sets, in its order; to be written by hand are secrets that could not
+    be read, which stand as they were written.
+    """
 
-    settings: dict[str, str]
-    references: dict[str, str] = field(default_factory=dict)
-    """Values as they were written, where they hold references."""
-    warnings: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    by_hand: list[str] = field(default_factory=list)
-    """Secrets that could not be read; they stand as they were written."""
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 def read(text: str, environ: Mapping[str, str]) -> Lines:
@@ -62,7 +59,7 @@ def read(text: str, environ: Mapping[str, str]) -> Lines:
     found = [(key, value.strip()) for key, value in pairs(text)]
     if not found:
         raise ConfigError(["the file is empty; it must hold at least clusters = A, B"])
-    lines = Lines(settings={})
+    lines = Lines()
     for key, value in found:
         if key in lines.settings:
             lines.warnings.append(f"{key}: set twice; the last one counts")
@@ -139,7 +136,6 @@ def _resolve(lines: Lines, environ: Mapping[str, str]) -> None:
         if is_about_providers(key):
             del lines.settings[key]
         elif is_reference(value):
-            lines.references[key] = value
             try:
                 lines.settings[key] = declared.resolve(value)
             except UnresolvedError as error:
