@@ -218,6 +218,7 @@ _CALLED = {
     "recovery": "a pair",
     "service": "service",
 }
+_EXAMPLE = '; use "broker-1.example.com:9092"'
 _IN_LIST = re.compile(r"\[\d+\]: ")
 _KINDS = {
     "int": "is not a whole number",
@@ -286,7 +287,8 @@ def _sentence(
     if kind in {"extra_forbidden", "invalid_key"}:  # a name that is no text, too
         return f"unknown setting{_meant(place[-1], model)}"
     if kind == "missing":
-        return "is missing" + _example(place[-1])
+        servers = place[-1] == "bootstrap_servers"
+        return f"is missing{_EXAMPLE if servers else ''}"
     info = model.model_fields[place[-1]]
     if is_secret(info):
         return "must be text: write it in quotes"
@@ -299,12 +301,12 @@ def _sentence(
     if kind in _BOUNDS:
         words, bound = _BOUNDS[kind]
         return f"{value} is {words} {context[bound]:g}"
-    unit = (
-        "; write seconds, without a unit"
-        if kind == "float_parsing" and place[-1].endswith("_seconds")
-        else ""
-    )
-    return f"{_shown(value)} {_what_is_wrong(kind)}{unit}{_comment_hint(value)}"
+    text = f"{_shown(value)} {_what_is_wrong(kind)}"
+    if kind == "float_parsing" and place[-1].endswith("_seconds"):
+        text += "; write seconds, without a unit"
+    if isinstance(value, str) and "#" in value:
+        text += "; a comment cannot follow a value on the same line"
+    return text
 
 
 def _meant(name: str, model: type[BaseModel]) -> str:
@@ -330,18 +332,6 @@ def _choices(annotation: Any) -> tuple[str, ...]:
     for part in parts:
         words += _choices(part)
     return words
-
-
-def _example(name: str) -> str:
-    if name == "bootstrap_servers":
-        return '; use "broker-1.example.com:9092"'
-    return ""
-
-
-def _comment_hint(value: Any) -> str:
-    if isinstance(value, str) and "#" in value:
-        return "; a comment cannot follow a value on the same line"
-    return ""
 
 
 def _shown(value: Any) -> str:
