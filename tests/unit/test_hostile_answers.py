@@ -60,12 +60,12 @@ def token():
     from mirror.clusters.auth import tokens
     from mirror.config.cluster_settings import ClusterConfig
     name = "sasl_oauthbearer_client_credentials_client"
-    tokens.ask_endpoint(ClusterConfig.model_validate({
+    tokens.request_token(tokens.endpoint_of(ClusterConfig.model_validate({
         "alias": "A", "bootstrap_servers": "a:1",
         "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER",
         "sasl_oauthbearer_token_endpoint_url": url, f"{name}_id": "i",
         f"{name}_secret": "s",
-    }))
+    })))
 
 def service():
     from mirror.cli import service
