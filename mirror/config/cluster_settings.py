@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 ANONYMOUS = "User:ANONYMOUS"
 """Whom brokers take a client for that does not log in."""
 _credential = partial(keys, where=Where.CREDENTIAL)
+_Extension = Annotated[str, values.SASL_EXTENSION]
 _login_option = partial(keys, where=Where.LOGIN)
 
 
@@ -95,7 +96,7 @@ class ClusterConfig(Section):
         "connection. Null: use sasl_password.",
     )
     sasl_oauthbearer_token_endpoint_url: (
-        Annotated[str, BeforeValidator(values.token_endpoint)] | None
+        Annotated[str, values.TOKEN_ENDPOINT] | None
     ) = setting(
         default=None,
         mm2=_credential("sasl.oauthbearer.token.endpoint.url")
@@ -135,9 +136,7 @@ class ClusterConfig(Section):
         description="Further parameters for the token endpoint, such as {audience: "
         "kafka}. Empty: none.",
     )
-    sasl_oauthbearer_extensions: Mapping[
-        Annotated[str, BeforeValidator(values.sasl_extension)], str
-    ] = setting(
+    sasl_oauthbearer_extensions: Mapping[_Extension, str] = setting(
         default={},
         description="SASL extensions to send to the brokers with each token, such as "
         "{logicalCluster: lkc-1}. Empty: none.",

@@ -40,14 +40,13 @@ _OF_OAUTH = (
 _TLS = ("ssl_ca_file", "ssl_certificate_file", "ssl_key_file")
 
 
-def _http(value: Any) -> str:
-    """One address, without a user, a password or a query."""
-    if not isinstance(value, str) or not _ADDRESS.fullmatch(value.strip()):
-        refuse(
-            "not a valid address; use https://id.example.com/oauth2/token without user "
-            "and password"
-        )
-    return value.strip()
+_HTTP = values.form(
+    _ADDRESS,
+    "not a valid address; use https://id.example.com/oauth2/token without user and "
+    "password",
+    shows=False,
+    strip=True,
+)
 
 
 def _of_one_service(value: Any) -> tuple[str, ...]:
@@ -103,7 +102,7 @@ class RegistryConfig(Section):
         description="A file that holds only a bearer token, read again for each "
         "request. Null: none, or token.",
     )
-    oauth_token_endpoint_url: Annotated[str, BeforeValidator(_http)] | None = setting(
+    oauth_token_endpoint_url: Annotated[str, _HTTP] | None = setting(
         default=None,
         description="Where to request bearer tokens with client credentials. Null: no "
         "such login.",
@@ -258,17 +257,11 @@ class RegistryConfig(Section):
 
 # ---- what a flow copies ----
 
-_CONTEXT = re.compile(r"(\.[^:/\s.]+)*")
-
-
-def context(value: Any) -> str:
-    """The name of a context in a registry, which begins with a dot."""
-    if not isinstance(value, str) or not _CONTEXT.fullmatch(value):
-        values.refuse(
-            f"{values.shown(value)} is not the name of a context: it begins with a "
-            "dot, such as .a, and has no colon, slash or space"
-        )
-    return value
+_CONTEXT = values.form(
+    r"(\.[^:/\s.]+)*",
+    "is not the name of a context: it begins with a dot, such as .a, and has no colon, "
+    "slash or space",
+)
 
 
 class SchemaSync(Section):
@@ -304,7 +297,7 @@ class SchemaSync(Section):
         description="Subjects to leave out although `schemas_subjects` matches them, "
         "or another subject refers to them. Empty: none.",
     )
-    schemas_context: Annotated[str, BeforeValidator(context)] = setting(
+    schemas_context: Annotated[str, _CONTEXT] = setting(
         default="",
         on_change=Effect.JOBS | Effect.LEASES,
         description="The context of the target's registry that gets the subjects, "

@@ -215,7 +215,7 @@ def _parts(annotation: Any) -> Iterator[Any]:
 # ---- the base class, and types of settings ----
 
 
-Alias = Annotated[str, BeforeValidator(values.alias)]
+Alias = Annotated[str, values.ALIAS]
 Text = Annotated[str, Field(min_length=1)]
 Secret = Annotated[SecretStr, BeforeValidator(values.secret)]
 File = Annotated[Path, EXISTS]

@@ -1,8 +1,8 @@
 """What a single setting may be: checks and conversions that the models use.
 
 Functions take what a file or a variable holds and return what the model stores, or
-raise with a message that says what to write. `complete` brings the sections into the
-model's shape. They look at no file and no other section.
+raise with a message that says what to write; `form` makes such a function of a pattern.
+They look at no file and no other section.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 from typing import Any, NoReturn
 import warnings
 
+from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from mirror.policy.choice import Rule, why_wrong
@@ -23,10 +24,6 @@ _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+):([0-9]{1,5})")
 _HOST = re.compile(r"\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_TOKEN_ENDPOINT = re.compile(
-    r"https?://[^\s/?#@]+(:[0-9]{1,5})?([/?][^\s#]*)?|file:///\S+"
-)
-_EXTENSION = re.compile(r"[A-Za-z]+")
 _OTHER_MECHANISMS = {
     "AWS_MSK_IAM": "is a Java class of Amazon's; OAUTHBEARER does the same with "
     "sasl_token_provider: aws-msk-iam and sasl_token_options: {region: ...}",
@@ -60,32 +57,52 @@ def lower(value: Any) -> Any:
     return value.strip().lower() if isinstance(value, str) else value
 
 
-def alias(value: Any) -> str:
-    """Aliases become parts of topic names, so they must be legal in one."""
-    if not isinstance(value, str) or not LEGAL_NAME.fullmatch(value):
-        refuse(
-            f"{shown(value)} cannot be an alias: aliases become part of topic names, "
-            "which allow only letters, digits, dot, underscore and hyphen"
-        )
-    return value
+def form(
+    pattern: str | re.Pattern[str],
+    wrong: str,
+    *,
+    shows: bool = True,
+    strip: bool = False,
+) -> BeforeValidator:
+    """A check that a text has a form; `wrong`: what to say of another. Not `shows`: the
+    message does not repeat it, since people write passwords into addresses.
+    """
+
+    def check(value: Any) -> str:
+        text = value.strip() if strip and isinstance(value, str) else value
+        if not isinstance(text, str) or not re.fullmatch(pattern, text):
+            refuse(f"{shown(value)} {wrong}" if shows else wrong)
+        return text
+
+    return BeforeValidator(check)
 
 
-def separator(value: Any) -> str:
-    if not isinstance(value, str) or not LEGAL_NAME.fullmatch(value):
-        refuse(
-            f"{shown(value)} is not allowed in a topic's name; use "
-            "letters, digits, dot, underscore and hyphen"
-        )
-    return value
-
-
-def function(value: Any) -> str:
-    """The name of a user's function; whether it exists is checked later."""
-    if not isinstance(value, str) or not _FUNCTION.fullmatch(value.strip()):
-        refuse(
-            f'{shown(value)} does not name a function; use "package.module:function"'
-        )
-    return value.strip()
+# Aliases become parts of topic names, so they must be legal in one.
+ALIAS = form(
+    LEGAL_NAME,
+    "cannot be an alias: aliases become part of topic names, which allow only letters, "
+    "digits, dot, underscore and hyphen",
+)
+SEPARATOR = form(
+    LEGAL_NAME,
+    "is not allowed in a topic's name; use letters, digits, dot, underscore and hyphen",
+)
+# Whether the function exists is checked later.
+FUNCTION = form(
+    _FUNCTION, 'does not name a function; use "package.module:function"', strip=True
+)
+TOKEN_ENDPOINT = form(
+    r"https?://[^\s/?#@]+(:[0-9]{1,5})?([/?][^\s#]*)?|file:///\S+",
+    "not a valid address of a token endpoint; use https://id.example.com/oauth2/token "
+    "without user and password, or file:///run/secrets/token",
+    shows=False,
+    strip=True,
+)
+# RFC 7628 allows letters only, and keeps `auth` for the token.
+SASL_EXTENSION = form(
+    "(?!auth$)[A-Za-z]+",
+    "is not a valid name of a SASL extension: letters only, and not auth",
+)
 
 
 def token_provider(value: Any) -> str:
@@ -140,27 +157,6 @@ def sasl_mechanism(value: Any) -> Any:
         why = _OTHER_MECHANISMS[mechanism]
         refuse(f"{shown(value)} {why}; use {_MECHANISMS}")
     return mechanism
-
-
-def token_endpoint(value: Any) -> str:
-    """The message does not repeat it: people write passwords into addresses."""
-    if not isinstance(value, str) or not _TOKEN_ENDPOINT.fullmatch(value.strip()):
-        refuse(
-            "not a valid address of a token endpoint; use "
-            "https://id.example.com/oauth2/token without user and password, or "
-            "file:///run/secrets/token"
-        )
-    return value.strip()
-
-
-def sasl_extension(value: Any) -> str:
-    """RFC 7628 allows letters only, and keeps `auth` for the token."""
-    if not isinstance(value, str) or not _EXTENSION.fullmatch(value) or value == "auth":
-        refuse(
-            f"{shown(value)} is not a valid name of a SASL extension: letters only, "
-            "and not auth"
-        )
-    return value
 
 
 def switch(value: Any) -> Any:
