@@ -440,6 +440,102 @@ YAML = [
         "service: {log_level: verbose}\nflows:",
         'service.log_level: "verbose" is not one of debug, info, warning, error',
     ),
+    (
+        "a group in Java's words",
+        "[orders]",
+        "['(?<x>a)']",
+        'flows."A->B".topics[0]: "(?<x>a)" is not a valid regex: unknown extension ?<x at position 1; did you mean "(?P<x>a)"?',
+    ),
+    (
+        "a set in Java's words",
+        "[orders]",
+        "['[a-z&&[^b]]']",
+        'flows."A->B".topics[0]: "[a-z&&[^b]]" is not a clear regex: Possible set intersection at position 4',
+    ),
+    (
+        "a list for a word",
+        "[orders]",
+        "[orders], policy: []",
+        'flows."A->B".policy: [] is not one of default, identity, rename',
+    ),
+    (
+        "half a rule",
+        "[orders]",
+        "[orders], rename: [{match: 'pay'}]",
+        "flows.\"A->B\".rename[0]: is not a rule of two texts, match and to; use {match: 'orders\\.(.*)', to: 'eu.\\1'}",
+    ),
+    (
+        "a rule with a number",
+        "[orders]",
+        "[orders], rename: [{match: 'pay', to: 1}]",
+        "flows.\"A->B\".rename[0]: is not a rule of two texts, match and to; use {match: 'orders\\.(.*)', to: 'eu.\\1'}",
+    ),
+    (
+        "a rule with a broken pattern",
+        "[orders]",
+        "[orders], rename: [{match: 'pay(', to: x}]",
+        'flows."A->B".rename[0]: match "pay(" is not a valid regex: missing ), unterminated subpattern at position 3; did you mean "pay\\("?',
+    ),
+    (
+        "a word for rules",
+        "[orders]",
+        "[orders], rename: x",
+        "flows.\"A->B\".rename: \"x\" is not a list of rules; use {match: 'orders\\.(.*)', to: 'eu.\\1'}",
+    ),
+    (
+        "dead letters that nothing uses",
+        "[orders]",
+        "[orders], dead_letter_topic: dead",
+        'flows."A->B".dead_letter_topic: nothing uses it; add transform, or remove it',
+    ),
+    (
+        "dead letters where no topic can be",
+        "[orders]",
+        "[orders], transform: 'm:f', dead_letter_topic: 'a b'",
+        'flows."A->B".dead_letter_topic: "a b" has characters that Kafka does not allow; letters, digits, dot, underscore and hyphen are allowed',
+    ),
+    (
+        "dead letters among Kafka's own",
+        "[orders]",
+        "[orders], transform: 'm:f', dead_letter_topic: __dead",
+        'flows."A->B".dead_letter_topic: "__dead" is reserved for Kafka or mirror',
+    ),
+    (
+        "a lease that is too long",
+        "[orders]",
+        "[orders], lease_seconds: 301",
+        'flows."A->B".lease_seconds: 301 is too large; at most 300',
+    ),
+    (
+        "a number for a flow",
+        "{topics: [orders]}",
+        "5",
+        'flows."A->B": is not a mapping',
+    ),
+    (
+        "no setting for brokers",
+        'bootstrap_servers: "a:9092"',
+        "",
+        'clusters.A.bootstrap_servers: is missing; use "broker-1.example.com:9092"',
+    ),
+    (
+        "a list for a secret",
+        '"a:9092"',
+        '"a:9092", security_protocol: SASL_SSL, sasl_mechanism: PLAIN, sasl_username: u, sasl_password: [s3cret]',
+        "clusters.A.sasl_password: must be text: write it in quotes",
+    ),
+    (
+        "a secret under a mistyped name",
+        '"a:9092"',
+        '"a:9092", security_protocol: SASL_SSL, sasl_mechanism: PLAIN, sasl_username: u, sasl_pasword: s3cret',
+        'clusters.A.sasl_pasword: unknown setting; did you mean "sasl_password"?',
+    ),
+    (
+        "certificates without TLS",
+        '"a:9092"',
+        '"a:9092", security_protocol: SASL_PLAINTEXT, sasl_mechanism: PLAIN, sasl_username: u, sasl_password: s3cret, ssl_ca_file: /no/such',
+        "clusters.A.ssl_ca_file: security_protocol SASL_PLAINTEXT does not use it; set security_protocol to SSL or SASL_SSL",
+    ),
 ]
 # What is wrong; lines after those of MM2; what is said.
 PROPERTIES = [
@@ -547,6 +643,56 @@ PROPERTIES = [
         "a name of a guide without its pair",
         "topics.rename.regex = (.*)",
         "topics.rename.regex: needs topics.rename.replacement beside it",
+    ),
+    (
+        "exactly once mistyped",
+        "exactly.once.source.support = enbled",
+        'exactly.once.source.support: "enbled" is not one of enabled, preparing, disabled; did you mean "enabled"?',
+    ),
+    (
+        "a store that cannot be read",
+        "A.security.protocol = SSL\nA.ssl.truststore.location = t.jks\nA.ssl.truststore.type = BCFKS",
+        "A.ssl.truststore.location: a store of type BCFKS cannot be read; use JKS, PKCS12, PEM: keytool -importkeystore -deststoretype PKCS12 converts it",
+    ),
+    (
+        "a key without its chain",
+        "A.security.protocol = SSL\nA.ssl.keystore.key = x",
+        "A.ssl.keystore.key: it has no effect without ssl_certificate_chain; add ssl_certificate_chain",
+    ),
+    (
+        "a password for Kerberos",
+        'A.security.protocol = SASL_SSL\nA.sasl.mechanism = GSSAPI\nA.sasl.jaas.config = x.PlainLoginModule required username="u" password="p";',
+        "A.sasl.jaas.config: sasl_mechanism GSSAPI does not use it; use sasl_kerberos_principal and sasl_kerberos_keytab_file",
+    ),
+    (
+        "a protocol mistyped",
+        "A.security.protocol = SSLL",
+        'A.security.protocol: "SSLL" is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL; did you mean "SSL"?',
+    ),
+    (
+        "a renaming after a cluster that is not there",
+        "A->B.topics.rename.regex = x\nA->B.topics.rename.replacement = ${clusters.C}.x",
+        'A->B.topics.rename.replacement: there is no cluster "C"',
+    ),
+    (
+        "a duration in words",
+        "emit.heartbeats.interval = soon",
+        'emit.heartbeats.interval: "soon" is not a duration; use 30s, 5m or 1h',
+    ),
+    (
+        "a timeout in words",
+        "request.timeout.ms = soon",
+        'request.timeout.ms: "soon" is not a number of milliseconds',
+    ),
+    (
+        "an unknown strategy",
+        "sync.topic.configs.strategy = UNION",
+        'sync.topic.configs.strategy: "union" is not one of first, intersection, target',
+    ),
+    (
+        "copies that are not created",
+        "target.topic.creation.enable = false",
+        "target.topic.creation.enable: missing copies are always created; revoke the right to create topics on the target, or remove this line",
     ),
 ]
 # What is wrong; the file's name and text; what is said.

@@ -200,61 +200,6 @@ def test_published_renaming_becomes_rules(tmp_path: Path) -> None:
     assert flow.replication_policy.target_topic("orders") == "A.orders"
 
 
-@pytest.mark.parametrize(
-    ("lines", "problem"),
-    [
-        (
-            "topics.rename.regex = x",
-            "topics.rename.regex: needs topics.rename.replacement beside it",
-        ),
-        (
-            (
-                "A->B.topics.rename.regex = x\n"
-                "A->B.topics.rename.replacement = ${clusters.C}.x"
-            ),
-            'A->B.topics.rename.replacement: there is no cluster "C"',
-        ),
-        (
-            "emit.heartbeats.interval = soon",
-            ('emit.heartbeats.interval: "soon" is not a duration; use 30s, 5m or 1h'),
-        ),
-        (
-            "request.timeout.ms = soon",
-            'request.timeout.ms: "soon" is not a number of milliseconds',
-        ),
-        (
-            "sync.topic.configs.strategy = UNION",
-            (
-                'sync.topic.configs.strategy: "union" is not one of first, '
-                "intersection, target"
-            ),
-        ),
-        (
-            "target.topic.creation.enable = false",
-            (
-                "target.topic.creation.enable: missing copies are always created; "
-                "revoke the right to create topics on the target, or remove this line"
-            ),
-        ),
-        (
-            "topic.filter.class = com.example.Mine",
-            (
-                'topic.filter.class: "com.example.Mine" is a Java class, which cannot '
-                "run here; use topics and topics.exclude for what it does, or remove "
-                "it"
-            ),
-        ),
-    ],
-)
-def test_what_a_guide_cannot_mean_is_refused(
-    tmp_path: Path, lines: str, problem: str
-) -> None:
-    """The message names the guide's own key."""
-    with pytest.raises(ConfigError) as caught:
-        read_java(tmp_path, f"{BASE}{lines}\n")
-    assert problem in caught.value.problems
-
-
 def test_a_newer_name_beside_an_older_one_counts(tmp_path: Path) -> None:
     """The order does not matter."""
     for lines in (
@@ -340,8 +285,6 @@ def test_references_of_guides_need_no_declaration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [
-        ("topics = ${env:NOPE}", "topics: the environment variable NOPE is not set"),
-        ("topics = ${file:/nope:x}", "topics: there is no file /nope"),
         ("topics = ${directory:/nope:x}", "topics: there is no file /nope/x"),
         (
             "topics = ${directory:/nope:../x}",
