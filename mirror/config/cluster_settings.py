@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 ANONYMOUS = "User:ANONYMOUS"
 """Whom brokers take a client for that does not log in."""
 _credential = partial(keys, where=Where.CREDENTIAL)
-_Extension = Annotated[str, values.SASL_EXTENSION]
+_Extension = Annotated[str, BeforeValidator(values.sasl_extension)]
 _login_option = partial(keys, where=Where.LOGIN)
 
 
@@ -96,7 +96,7 @@ class ClusterConfig(Section):
         "connection. Null: use sasl_password.",
     )
     sasl_oauthbearer_token_endpoint_url: (
-        Annotated[str, values.TOKEN_ENDPOINT] | None
+        Annotated[str, BeforeValidator(values.token_endpoint)] | None
     ) = setting(
         default=None,
         mm2=_credential("sasl.oauthbearer.token.endpoint.url")
@@ -342,7 +342,7 @@ def check(cluster: ClusterConfig) -> None:
             _check_tickets(cluster)
         else:
             _check_password(cluster)
-    elif given := cluster.given("sasl_mechanism", *_LOGIN, *_OF_TOKENS, *_OF_KERBEROS):
+    elif given := cluster.filled("sasl_mechanism", *_LOGIN, *_OF_TOKENS, *_OF_KERBEROS):
         raise refusal(
             given[0],
             f"security_protocol {protocol} does not use it",
@@ -354,9 +354,9 @@ def check(cluster: ClusterConfig) -> None:
 
 def _check_password(cluster: ClusterConfig) -> None:
     protocol = cluster.security_protocol
-    passwords = cluster.given_once(*_PASSWORDS, what="password")
+    passwords = cluster.one_of(*_PASSWORDS, what="password")
     missing = [
-        name for name in ("sasl_mechanism", "sasl_username") if not cluster.given(name)
+        name for name in ("sasl_mechanism", "sasl_username") if not cluster.filled(name)
     ]
     if not passwords:
         missing.append("sasl_password_file (or sasl_password)")
@@ -372,14 +372,14 @@ def _check_tickets(cluster: ClusterConfig) -> None:
     """GSSAPI: whose tickets, and the key that gets them."""
     _refuse(cluster, _LOGIN, f"use {_and([*_TICKETS])}")
     _refuse(cluster, _OF_TOKENS, "set sasl_mechanism to OAUTHBEARER")
-    missing = [name for name in _TICKETS if not cluster.given(name)]
+    missing = [name for name in _TICKETS if not cluster.filled(name)]
     if missing:
         raise refusal("sasl_mechanism", f"GSSAPI also needs {_and(missing)}", "add it")
 
 
 def _refuse(cluster: ClusterConfig, settings: Sequence[str], right: str) -> None:
     """Refuse settings that this mechanism does not use."""
-    if useless := cluster.given(*settings):
+    if useless := cluster.filled(*settings):
         raise refusal(
             useless[0],
             f"sasl_mechanism {cluster.sasl_mechanism} does not use it",
@@ -404,7 +404,7 @@ def _check_tokens(cluster: ClusterConfig) -> None:
         raise refusal("sasl_token_options", "nothing uses it", f"add {_PROVIDER}")
     if url is None or url.startswith("file:"):
         source = _PROVIDER if url is None else "a token in a file"
-        if useless := cluster.given(*_OF_ENDPOINT):
+        if useless := cluster.filled(*_OF_ENDPOINT):
             raise refusal(useless[0], f"{source} does not use it", "remove it")
     else:
         _check_client(cluster, url)
@@ -412,13 +412,13 @@ def _check_tokens(cluster: ClusterConfig) -> None:
 
 def _check_client(cluster: ClusterConfig, url: str) -> None:
     """The client id and secret for a token endpoint."""
-    secrets = cluster.given_once(_SECRET, f"{_SECRET}_file", what="secret")
-    missing = [] if cluster.given(_CLIENT) else [_CLIENT]
+    secrets = cluster.one_of(_SECRET, f"{_SECRET}_file", what="secret")
+    missing = [] if cluster.filled(_CLIENT) else [_CLIENT]
     if not secrets:
         missing.append(f"{_SECRET}_file (or {_SECRET})")
     if missing:
         raise refusal(_ENDPOINT, f"it also needs {_and(missing)}", "add it")
-    if cluster.given("sasl_oauthbearer_ca_file") and not url.startswith("https:"):
+    if cluster.filled("sasl_oauthbearer_ca_file") and not url.startswith("https:"):
         raise refusal(
             "sasl_oauthbearer_ca_file",
             f"{_ENDPOINT} is not an https: address",
@@ -428,7 +428,7 @@ def _check_client(cluster: ClusterConfig, url: str) -> None:
 
 def _check_tls(cluster: ClusterConfig) -> None:
     protocol = cluster.security_protocol
-    files = cluster.given(*_TLS_SETTINGS)
+    files = cluster.filled(*_TLS_SETTINGS)
     if files and not protocol.endswith("SSL"):
         raise refusal(
             files[0],

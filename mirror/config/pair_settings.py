@@ -256,7 +256,7 @@ def pair_name(one: str, other: str, scope: str | None = None) -> str:
 
 # ---- the hooks of a pair ----
 
-_ADDRESS = values.form(
+_address = values.form(
     r"https?://[^\s/?#@]+([/?][^\s#]*)?",
     "not a valid address; use https://ops.example.com/stop without user and password",
     shows=False,
@@ -282,7 +282,7 @@ class HookConfig(Section):
         default=None,
         description="A program and its arguments, run without a shell. Null: see url.",
     )
-    url: Annotated[str, _ADDRESS] | None = setting(
+    url: Annotated[str, BeforeValidator(_address)] | None = setting(
         default=None,
         repr=False,
         description="Where to send a POST. Null: see command.",

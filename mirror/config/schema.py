@@ -292,7 +292,7 @@ class FlowConfig(
         "in `to` stands for a group. A topic that no rule matches keeps its name. "
         "Empty: no rules, which policy rename refuses.",
     )
-    separator: Annotated[str, values.SEPARATOR] = setting(
+    separator: Annotated[str, BeforeValidator(values.separator)] = setting(
         default=".",
         on_change=Effect.RESTART,
         mm2=keys("replication.policy.separator"),
@@ -447,7 +447,7 @@ class FlowConfig(
         description="After this time the target's brokers abort a transaction that "
         "hangs.",
     )
-    transform: Annotated[str, values.FUNCTION] | None = setting(
+    transform: Annotated[str, BeforeValidator(values.function)] | None = setting(
         default=None,
         on_change=Effect.LEASES,
         description="A function of your own, package.module:function, that gets Arrow "

@@ -40,7 +40,7 @@ _OF_OAUTH = (
 _TLS = ("ssl_ca_file", "ssl_certificate_file", "ssl_key_file")
 
 
-_HTTP = values.form(
+_http = values.form(
     _ADDRESS,
     "not a valid address; use https://id.example.com/oauth2/token without user and "
     "password",
@@ -102,7 +102,7 @@ class RegistryConfig(Section):
         description="A file that holds only a bearer token, read again for each "
         "request. Null: none, or token.",
     )
-    oauth_token_endpoint_url: Annotated[str, _HTTP] | None = setting(
+    oauth_token_endpoint_url: Annotated[str, BeforeValidator(_http)] | None = setting(
         default=None,
         description="Where to request bearer tokens with client credentials. Null: no "
         "such login.",
@@ -194,16 +194,16 @@ class RegistryConfig(Section):
 
     def _check_login(self) -> None:
         logins = {
-            "username": self.given("username", *_PASSWORDS),
-            "token_file": self.given(*_TOKENS),
-            "oauth_token_endpoint_url": self.given("oauth_token_endpoint_url"),
+            "username": self.filled("username", *_PASSWORDS),
+            "token_file": self.filled(*_TOKENS),
+            "oauth_token_endpoint_url": self.filled("oauth_token_endpoint_url"),
         }
         chosen = [name for name, given in logins.items() if given]
         if len(chosen) > 1:
             first, second = (logins[name][0] for name in chosen[:2])
             raise values.refusal(second, f"{first} is another login", "keep one")
-        self.given_once(*_TOKENS, what="token")
-        passwords = self.given_once(*_PASSWORDS, what="password")
+        self.one_of(*_TOKENS, what="token")
+        passwords = self.one_of(*_PASSWORDS, what="password")
         if self.username is not None and not passwords:
             raise values.refusal(
                 "username", "a username needs a password", "add password_file"
@@ -217,21 +217,21 @@ class RegistryConfig(Section):
     def _check_oauth(self) -> None:
         endpoint = self.oauth_token_endpoint_url
         if endpoint is None:
-            if given := self.given(*_OF_OAUTH):
+            if given := self.filled(*_OF_OAUTH):
                 raise values.refusal(
                     given[0], "nothing uses it", "add oauth_token_endpoint_url"
                 )
             return
-        secrets = self.given_once(
+        secrets = self.one_of(
             "oauth_client_secret", "oauth_client_secret_file", what="secret"
         )
-        if not self.given("oauth_client_id") or not secrets:
+        if not self.filled("oauth_client_id") or not secrets:
             raise values.refusal(
                 "oauth_token_endpoint_url",
                 "it also needs oauth_client_id and oauth_client_secret_file",
                 "add what is missing",
             )
-        if self.given("oauth_ca_file") and not endpoint.startswith("https:"):
+        if self.filled("oauth_ca_file") and not endpoint.startswith("https:"):
             raise values.refusal(
                 "oauth_ca_file",
                 "oauth_token_endpoint_url is not an https: address",
@@ -239,7 +239,7 @@ class RegistryConfig(Section):
             )
 
     def _check_tls(self) -> None:
-        if (given := self.given(*_TLS)) and not any(
+        if (given := self.filled(*_TLS)) and not any(
             each.startswith("https:") for each in self.url
         ):
             raise values.refusal(
@@ -247,7 +247,7 @@ class RegistryConfig(Section):
                 "no address in url begins with https:",
                 "make it one, or remove this",
             )
-        if self.given("ssl_key_file") and not self.given("ssl_certificate_file"):
+        if self.filled("ssl_key_file") and not self.filled("ssl_certificate_file"):
             raise values.refusal(
                 "ssl_key_file",
                 "a key needs its certificate",
@@ -257,7 +257,7 @@ class RegistryConfig(Section):
 
 # ---- what a flow copies ----
 
-_CONTEXT = values.form(
+context = values.form(
     r"(\.[^:/\s.]+)*",
     "is not the name of a context: it begins with a dot, such as .a, and has no colon, "
     "slash or space",
@@ -297,7 +297,7 @@ class SchemaSync(Section):
         description="Subjects to leave out although `schemas_subjects` matches them, "
         "or another subject refers to them. Empty: none.",
     )
-    schemas_context: Annotated[str, _CONTEXT] = setting(
+    schemas_context: Annotated[str, BeforeValidator(context)] = setting(
         default="",
         on_change=Effect.JOBS | Effect.LEASES,
         description="The context of the target's registry that gets the subjects, "

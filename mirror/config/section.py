@@ -215,7 +215,7 @@ def _parts(annotation: Any) -> Iterator[Any]:
 # ---- the base class, and types of settings ----
 
 
-Alias = Annotated[str, values.ALIAS]
+Alias = Annotated[str, BeforeValidator(values.alias)]
 Text = Annotated[str, Field(min_length=1)]
 Secret = Annotated[SecretStr, BeforeValidator(values.secret)]
 File = Annotated[Path, EXISTS]
@@ -246,13 +246,13 @@ class Section(BaseModel):
         )
         return declared.on_change
 
-    def given(self, *names: str) -> list[str]:
+    def filled(self, *names: str) -> list[str]:
         """Those of these settings that are set."""
         return [name for name in names if getattr(self, name) not in (None, {})]
 
-    def given_once(self, name: str, file: str, *, what: str) -> list[str]:
-        """`given`, of a secret and its file, of which only one may be set."""
-        found = self.given(name, file)
+    def one_of(self, name: str, file: str, *, what: str) -> list[str]:
+        """`filled` of a secret and its file, of which only one may be set."""
+        found = self.filled(name, file)
         if len(found) > 1:
             raise values.refusal(file, f"the {what} is set twice", "keep one")
         return found

@@ -133,10 +133,8 @@ class HttpSettings(Section):
 
     @model_validator(mode="after")
     def _http_fits(self) -> Self:
-        self.given_once("http_token", "http_token_file", what="token")
-        password = self.given_once(
-            "http_password", "http_password_file", what="password"
-        )
+        self.one_of("http_token", "http_token_file", what="token")
+        password = self.one_of("http_password", "http_password_file", what="password")
         if password and self.http_username is None:
             raise values.refusal(
                 password[0], "it has no effect without a username", "add http_username"

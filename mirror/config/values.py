@@ -14,7 +14,6 @@ import re
 from typing import Any, NoReturn
 import warnings
 
-from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from mirror.policy.choice import Rule, why_wrong
@@ -63,7 +62,7 @@ def form(
     *,
     shows: bool = True,
     strip: bool = False,
-) -> BeforeValidator:
+) -> Callable[[Any], str]:
     """A check that a text has a form; `wrong`: what to say of another. Not `shows`: the
     message does not repeat it, since people write passwords into addresses.
     """
@@ -74,24 +73,24 @@ def form(
             refuse(f"{shown(value)} {wrong}" if shows else wrong)
         return text
 
-    return BeforeValidator(check)
+    return check
 
 
 # Aliases become parts of topic names, so they must be legal in one.
-ALIAS = form(
+alias = form(
     LEGAL_NAME,
     "cannot be an alias: aliases become part of topic names, which allow only letters, "
     "digits, dot, underscore and hyphen",
 )
-SEPARATOR = form(
+separator = form(
     LEGAL_NAME,
     "is not allowed in a topic's name; use letters, digits, dot, underscore and hyphen",
 )
 # Whether the function exists is checked later.
-FUNCTION = form(
+function = form(
     _FUNCTION, 'does not name a function; use "package.module:function"', strip=True
 )
-TOKEN_ENDPOINT = form(
+token_endpoint = form(
     r"https?://[^\s/?#@]+(:[0-9]{1,5})?([/?][^\s#]*)?|file:///\S+",
     "not a valid address of a token endpoint; use https://id.example.com/oauth2/token "
     "without user and password, or file:///run/secrets/token",
@@ -99,7 +98,7 @@ TOKEN_ENDPOINT = form(
     strip=True,
 )
 # RFC 7628 allows letters only, and keeps `auth` for the token.
-SASL_EXTENSION = form(
+sasl_extension = form(
     "(?!auth$)[A-Za-z]+",
     "is not a valid name of a SASL extension: letters only, and not auth",
 )
