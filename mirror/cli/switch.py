@@ -35,8 +35,7 @@ from mirror.cli.options import (
 )
 from mirror.cli.output import Form, Output, complain, table
 from mirror.cli.switch_output import StepLines, show_end, show_plan, show_undo
-from mirror.clusters.at_once import begun
-from mirror.clusters.reach import Reach
+from mirror.clusters.reach import Reach, begun
 from mirror.config.section_names import scoped_flow
 from mirror.errors import ClusterError, MirrorError, UnreachableError
 from mirror.host import operator_name
