@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from mirror.config.load import load
 from mirror.errors import ConfigError
@@ -12,21 +13,51 @@ from mirror.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pydantic import SecretStr
+
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import MirrorConfig
 
+GOOD = """
+clusters:
+  us-east: {bootstrap_servers: "a:9092"}
+  eu: {bootstrap_servers: "b:9092"}
+defaults: {compression: zstd}
+flows:
+  "us-east->eu": {topics: [orders]}
+"""
+SASL = """
+clusters:
+  us-east:
+    bootstrap_servers: a:9092
+    security_protocol: SASL_PLAINTEXT
+    sasl_mechanism: PLAIN
+    sasl_username: u
+    %s
+  eu: {bootstrap_servers: "b:9092"}
+flows:
+  "us-east->eu":
+"""
+MM2 = """\
+clusters = A, B
+A.bootstrap.servers = a:9092
+B.bootstrap.servers = b:9092
+A->B.enabled = true
+"""
+"""The smallest file for MirrorMaker 2."""
+
 
 def read(
-    tmp_path: Path, text: str, *, name: str = "mirror.yaml", **environ: str
+    tmp_path: Path, text: str | bytes, *, name: str = "mirror.yaml", **environ: str
 ) -> tuple[MirrorConfig, tuple[str, ...]]:
     """The configuration and the warnings."""
     path = tmp_path / name
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return load(path, environ=environ)
 
 
 def read_java(
-    tmp_path: Path, text: str, **environ: str
+    tmp_path: Path, text: str | bytes, **environ: str
 ) -> tuple[MirrorConfig, tuple[str, ...]]:
     """`read`, of a file for MirrorMaker 2."""
     return read(tmp_path, text, name="mm2.properties", **environ)
@@ -38,8 +69,25 @@ def java(tmp_path: Path, text: str) -> tuple[ClusterConfig, tuple[str, ...]]:
     return config.clusters["A"], warnings
 
 
-def problems(tmp_path: Path, text: str, **options: str) -> list[str]:
+def problems(tmp_path: Path, text: str | bytes, **options: str) -> list[str]:
     """Why it is refused."""
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, text, **options)
     return list(caught.value.problems)
+
+
+def java_problems(tmp_path: Path, text: str | bytes) -> list[str]:
+    """`problems`, of a file for MirrorMaker 2."""
+    return problems(tmp_path, text, name="mm2.properties")
+
+
+def cluster_problems(tmp_path: Path, **settings: Any) -> list[str]:
+    """Why a cluster us-east with these settings is refused."""
+    made = yaml.safe_load(GOOD)
+    made["clusters"]["us-east"] |= settings
+    return problems(tmp_path, yaml.safe_dump(made))
+
+
+def secret(setting: SecretStr | None) -> str | None:
+    """Itself."""
+    return setting and setting.get_secret_value()

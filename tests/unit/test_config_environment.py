@@ -13,7 +13,7 @@ from mirror.config.load import load, read_yaml
 from mirror.config.schema import FlowConfig
 from mirror.config.section import settings
 from mirror.config.service_settings import ServiceConfig
-from tests.harness.configurations import problems, read
+from tests.harness.configurations import GOOD, SASL, problems, read, secret
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,27 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.unit
 
-GOOD = """
-clusters:
-  us-east: {bootstrap_servers: "a:9092"}
-  eu: {bootstrap_servers: "b:9092"}
-defaults: {compression: zstd}
-flows:
-  "us-east->eu": {topics: [orders]}
-"""
 SECRET = "sasl_oauthbearer_client_credentials_client_secret"
-SASL = """
-clusters:
-  us-east:
-    bootstrap_servers: a:9092
-    security_protocol: SASL_PLAINTEXT
-    sasl_mechanism: PLAIN
-    sasl_username: u
-    %s
-  eu: {bootstrap_servers: "b:9092"}
-flows:
-  "us-east->eu":
-"""
 
 
 def test_rules_for_names_are_given_as_json(tmp_path: Path) -> None:
@@ -146,8 +126,7 @@ def test_a_password_from_the_environment_stays_text(
         MIRROR_CLUSTERS__us_east__sasl_password=password,
     )
     cluster = config.clusters["us-east"]
-    assert cluster.sasl_password
-    assert cluster.sasl_password.get_secret_value() == password
+    assert secret(cluster.sasl_password) == password
     assert cluster.sasl_password_file is None
 
 
@@ -257,6 +236,5 @@ def test_the_environment_is_read_when_none_is_given(
 ) -> None:
     """The process's own variables are the usual layer."""
     monkeypatch.setenv("MIRROR_SERVICE__http_port", "9")
-    path = tmp_path / "mirror.yml"
-    path.write_text(GOOD)
+    (path := tmp_path / "mirror.yml").write_text(GOOD)
     assert load(path)[0].service.http_port == 9

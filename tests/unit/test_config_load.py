@@ -9,36 +9,11 @@ import pytest
 from mirror.config.load import load
 from mirror.config.schema import MirrorConfig
 from mirror.errors import ConfigError
-from tests.harness.configurations import problems, read
+from tests.harness.configurations import GOOD, SASL, problems, read, secret
 
 pytestmark = pytest.mark.unit
 
 EXAMPLES = Path(__file__).parents[2] / "config"
-GOOD = """
-clusters:
-  us-east: {bootstrap_servers: "a:9092"}
-  eu: {bootstrap_servers: "b:9092"}
-defaults: {compression: zstd}
-flows:
-  "us-east->eu": {topics: [orders]}
-"""
-SASL = """
-clusters:
-  us-east:
-    bootstrap_servers: a:9092
-    security_protocol: SASL_PLAINTEXT
-    sasl_mechanism: PLAIN
-    sasl_username: u
-    %s
-  eu: {bootstrap_servers: "b:9092"}
-flows:
-  "us-east->eu":
-"""
-
-
-def good_with(line: str, instead_of: str) -> str:
-    assert instead_of in GOOD
-    return GOOD.replace(instead_of, line)
 
 
 @pytest.mark.parametrize("name", ["mirror.example.yaml", "mm2.example.properties"])
@@ -82,16 +57,14 @@ def test_the_yaml_example_shows_every_default() -> None:
 def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
     """No neighbouring file, no include and no @ token changes what the file says."""
     (tmp_path / "mirror.local.yaml").write_text("defaults: {tasks: 99}")
-    text = good_with("{separator: _, provenance: off}", "{compression: zstd}")
+    text = GOOD.replace("{compression: zstd}", "{separator: _, provenance: off}")
     config, warnings = read(tmp_path, text)
     flow = config.flows["us-east->eu"]
     assert (flow.tasks, flow.separator, flow.provenance) == (None, "_", False)
     assert warnings == ()
 
     config, _ = read(tmp_path, SASL % 'sasl_password: "@int 12"')
-    password = config.clusters["us-east"].sasl_password
-    assert password
-    assert password.get_secret_value() == "@int 12"
+    assert secret(config.clusters["us-east"].sasl_password) == "@int 12"
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -161,5 +134,5 @@ def test_sections_of_another_shape_are_named(tmp_path: Path) -> None:
 
 def test_a_flow_without_topics_is_mentioned(tmp_path: Path) -> None:
     """Nothing is wrong with it, but it is rarely intended."""
-    _, warnings = read(tmp_path, good_with("topics: []", "topics: [orders]"))
+    _, warnings = read(tmp_path, GOOD.replace("[orders]", "[]"))
     assert warnings == ('flows."us-east->eu".topics: is empty, so no topic is copied',)

@@ -8,7 +8,7 @@ import pytest
 
 from mirror.config.load import load, read
 from mirror.config.mm2.convert import convert
-from mirror.errors import ConfigError
+from tests.harness.configurations import MM2, java_problems, read_java, secret
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.unit
 
-BASE = """
-clusters = A, B
-A.bootstrap.servers = a1:9092
-B.bootstrap.servers = b1:9092
-A->B.enabled = true
-security.protocol = SASL_SSL
-sasl.mechanism = SCRAM-SHA-512
-"""
+BASE = f"{MM2}security.protocol = SASL_SSL\nsasl.mechanism = SCRAM-SHA-512\n"
 JAAS = "sasl.jaas.config"
 LOGIN = (
     f"{JAAS} = org.apache.kafka.common.security.scram.ScramLoginModule required "
@@ -46,9 +39,7 @@ BY_FLOW = (
 
 
 def loaded(folder: Path, *lines: str) -> tuple[MirrorConfig, tuple[str, ...]]:
-    path = folder / "mm2.properties"
-    path.write_text(BASE + "".join(lines))
-    return load(path, environ={})
+    return read_java(folder, BASE + "".join(lines))
 
 
 def users(config: MirrorConfig) -> dict[str, str | None]:
@@ -72,8 +63,7 @@ def test_a_flow_names_a_user_for_each_purpose(tmp_path: Path) -> None:
     reader = config.clusters["A-reader"]
     assert reader.bootstrap_servers == config.clusters["A"].bootstrap_servers
     assert reader.security_protocol == "SASL_SSL"
-    assert reader.sasl_password is not None
-    assert reader.sasl_password.get_secret_value() == "of-reader"
+    assert secret(reader.sasl_password) == "of-reader"
     assert "of-reader" not in repr(config)
 
     text = convert(read(tmp_path / "mm2.properties", {}))
@@ -140,30 +130,19 @@ def test_one_cluster_has_one_user_for_administration(tmp_path: Path) -> None:
     """
     more = "C.bootstrap.servers = c1:9092\nA->C.enabled = true\n"
     base = BASE.replace("A, B", "A, B, C") + more + login("", "all")
-    path = tmp_path / "mm2.properties"
+    of_flow = login("A->B.source.admin.", "other")
 
-    path.write_text(base + login("A->B.source.admin.", "other"))
-    with pytest.raises(ConfigError) as caught:
-        load(path, environ={})
-    (said,) = caught.value.problems
+    (said,) = java_problems(tmp_path, base + of_flow)
     assert said == (
         f"A->B.source.admin.{JAAS} and {JAAS}: mirror administers A in one way for all "
         f"flows, and flows differ here; write A.admin.{JAAS} alone"
     )
-    path.write_text(
-        base.replace("A->C.enabled = true", "A->C.enabled = false")
-        + login("A->B.source.admin.", "other")
-    )
-    assert users(load(path, environ={})[0])["A"] == "other"
-    path.write_text(base + login("A.admin.", "other"))
-    assert users(load(path, environ={})[0])["A"] == "other"
+    off = base.replace("A->C.enabled = true", "A->C.enabled = false")
+    for text in (off + of_flow, base + login("A.admin.", "other")):
+        assert users(read_java(tmp_path, text)[0])["A"] == "other"
 
-    path.write_text(
-        base
-        + login("A->B.source.consumer.", "to-b")
-        + login("A->C.source.consumer.", "to-c")
-    )
-    config, _ = load(path, environ={})
+    readers = ("A->B.source.consumer.", "to-b"), ("A->C.source.consumer.", "to-c")
+    config, _ = read_java(tmp_path, base + "".join(login(*each) for each in readers))
     assert users(config) == {
         "A": "all", "B": "all", "C": "all", "A-reader": "to-b", "A-reader-2": "to-c"
     }  # fmt: skip
