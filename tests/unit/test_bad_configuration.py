@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
+from tests.harness.configurations import MM2
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,12 +27,6 @@ clusters:
   B: {bootstrap_servers: "b:9092"}
 flows:
   A->B: {topics: [orders]}
-"""
-MM2 = """\
-clusters = A, B
-A.bootstrap.servers = a:9092
-B.bootstrap.servers = b:9092
-A->B.enabled = true
 """
 
 # What is wrong; what of OURS is put out; what is put in; what is said.

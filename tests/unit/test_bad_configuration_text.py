@@ -6,31 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.config.load import load
+from tests.harness.configurations import MM2, read_java, secret
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirror.config.schema import MirrorConfig
-
 pytestmark = pytest.mark.unit
 
-MM2 = """\
-clusters = A, B
-A.bootstrap.servers = a:9092
-B.bootstrap.servers = b:9092
-A->B.enabled = true
-"""
 LOGIN = """\
 A.security.protocol = SASL_PLAINTEXT
 A.sasl.mechanism = PLAIN
+A.sasl.jaas.config = x.PlainLoginModule required username="u" password="%b";
 """
-
-
-def read(tmp_path: Path, raw: bytes) -> tuple[MirrorConfig, tuple[str, ...]]:
-    path = tmp_path / "mm2.properties"
-    path.write_bytes(raw)
-    return load(path, environ={})
 
 
 @pytest.mark.parametrize(
@@ -67,7 +54,7 @@ def test_a_line_means_what_it_means_in_java(
     """Separators, blanks, escapes, joined lines and comments; without a final newline,
     too.
     """
-    config, warnings = read(tmp_path, f"{MM2}{line}{ending}".encode())
+    config, warnings = read_java(tmp_path, f"{MM2}{line}{ending}")
     assert config.flows["A->B"].topics == topics
     assert warnings == ()
 
@@ -77,7 +64,7 @@ def test_a_line_means_what_it_means_in_java(
 def test_files_of_other_systems(tmp_path: Path, newline: str, mark: bytes) -> None:
     """Windows' and old line ends, and the mark that its editors put first."""
     text = f"{MM2}A->B.topics = a, \\\n   b\n".replace("\n", newline)
-    config, warnings = read(tmp_path, mark + text.encode())
+    config, warnings = read_java(tmp_path, mark + text.encode())
     assert config.flows["A->B"].topics == ("a", "b")
     assert list(config.clusters) == ["A", "B"]
     assert warnings == ()
@@ -93,26 +80,23 @@ def test_files_of_other_systems(tmp_path: Path, newline: str, mark: bytes) -> No
         (b"a\\:b\\=c\\#d\\!e", "a:b=c#d!e"),
         (b"a#b!c = d", "a#b!c = d"),
         (b"back\\\\\\\\slash", "back\\slash"),
+        (b"one\\\n      two", "onetwo"),
     ],
 )
 def test_a_password_of_any_characters(
     tmp_path: Path, raw: bytes, password: str
 ) -> None:
     """Java's escapes first, then those of a login module's quoted text."""
-    jaas = b'A.sasl.jaas.config = x.PlainLoginModule required username="u" password="'
-    config, warnings = read(tmp_path, (MM2 + LOGIN).encode() + jaas + raw + b'";\n')
-    found = config.clusters["A"].sasl_password
+    config, warnings = read_java(tmp_path, (MM2 + LOGIN).encode() % raw)
     assert warnings == ()
-    assert found
-    assert found.get_secret_value() == password
+    assert secret(config.clusters["A"].sasl_password) == password
 
 
 def test_of_keys_given_twice_the_last_counts(tmp_path: Path) -> None:
     """As in Java, but with a warning that names each such key once."""
-    config, warnings = read(
+    config, warnings = read_java(
         tmp_path,
-        f"{MM2}tasks.max = 1\ntopics = a\ntasks.max = 2\ntopics = b\n"
-        "tasks\\.max = 3\n".encode(),
+        f"{MM2}tasks.max = 1\ntopics = a\ntasks.max = 2\ntopics = b\ntasks\\.max = 3\n",
     )
     assert config.flows["A->B"].tasks == 3
     assert config.flows["A->B"].topics == ("b",)
@@ -125,6 +109,6 @@ def test_of_keys_given_twice_the_last_counts(tmp_path: Path) -> None:
 
 def test_a_key_without_a_value_is_empty(tmp_path: Path) -> None:
     """That is not the same as not set; where it is hardly meant, a warning says so."""
-    config, warnings = read(tmp_path, f"{MM2}A->B.topics\n".encode())
+    config, warnings = read_java(tmp_path, f"{MM2}A->B.topics\n")
     assert config.flows["A->B"].topics == ()
     assert warnings == ("A->B.topics: is empty, so no topic is copied",)

@@ -6,22 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.config.load import load
-from mirror.errors import ConfigError
-from tests.harness.configurations import read_java
+from tests.harness.configurations import MM2, java_problems, read_java, secret
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 pytestmark = pytest.mark.unit
-
-BASE = """
-clusters = A, B
-A.bootstrap.servers = a1:9092
-B.bootstrap.servers = b1:9092
-A->B.enabled = true
-"""
 
 THREE_INTO_ONE = """
 # Three data centres, merged into one topic each
@@ -45,7 +36,7 @@ producer.linger.ms = 5 # 5ms
     ("line", "setting", "value"),
     [
         ('topics = ".*"', "topics", (".*",)),
-        ('topics = "orders", "customers"', "topics", ("orders", "customers")),
+        ("topics = \"orders\", 'customers'", "topics", ("orders", "customers")),
         ('topics.exclude = "__.*"', "topics_exclude", ("__.*",)),
         ("topics.blacklist = x", "topics_exclude", ("x",)),
         ("topics.whitelist = x", "topics", ("x",)),
@@ -62,7 +53,6 @@ producer.linger.ms = 5 # 5ms
             "config_strategy",
             "intersection",
         ),
-        ("exactly.once.support = disabled", "exactly_once", False),
         ("target.topic.creation.replication.factor = 3", "replication_factor", 3),
         ("target.topic.creation.default.partitions = 6", "least_partitions", 6),
         ("target.topic.creation.min.insync.replicas = 2", "min_insync_replicas", 2),
@@ -93,7 +83,7 @@ def test_a_published_key_does_what_the_guide_means(
     tmp_path: Path, line: str, setting: str, value: object
 ) -> None:
     """Aliases, quotes, units and trailing comments are understood."""
-    config, _ = read_java(tmp_path, BASE + line + "\n")
+    config, _ = read_java(tmp_path, MM2 + line + "\n")
     assert getattr(config.flows["A->B"], setting) == value
 
 
@@ -120,7 +110,7 @@ def test_a_published_key_does_what_the_guide_means(
 )
 def test_client_tuning_is_answered_by_name(tmp_path: Path, key: str) -> None:
     """One warning names the key and says why it is not needed; the flow runs."""
-    _, warnings = read_java(tmp_path, f"{BASE}{key} = Integer.MAX_VALUE\n")
+    _, warnings = read_java(tmp_path, f"{MM2}{key} = Integer.MAX_VALUE\n")
     assert len(warnings) == 1
     assert warnings[0].startswith(f"{key}: not needed, ignored: ")
 
@@ -128,7 +118,7 @@ def test_client_tuning_is_answered_by_name(tmp_path: Path, key: str) -> None:
 @pytest.mark.parametrize("key", ["producer.acks", "B.producer.acks", "acks"])
 def test_acks_that_lose_records_are_answered(tmp_path: Path, key: str) -> None:
     """A user who wrote acks = 1 must not believe that it applies; the flow runs."""
-    config, warnings = read_java(tmp_path, f"{BASE}{key} = 1\n")
+    config, warnings = read_java(tmp_path, f"{MM2}{key} = 1\n")
     assert warnings == (
         (
             f"{key}: not needed, ignored: mirror always waits until all replicas in "
@@ -144,7 +134,7 @@ def test_connect_style_credentials_are_answered(tmp_path: Path, alias: str) -> N
     """Guides mix in the names of Connect's own configuration, also where a cluster is
     called source; the message says how this file has them.
     """
-    text = BASE.replace("A", alias)
+    text = MM2.replace("A", alias)
     _, (said,) = read_java(tmp_path, f"{text}source.cluster.sasl.mechanism = PLAIN\n")
     assert said == (
         "source.cluster.sasl.mechanism: has no effect here; write it with a cluster's "
@@ -158,7 +148,7 @@ def test_request_timeouts_are_a_clusters(tmp_path: Path) -> None:
         ("A.request.timeout.ms = 5000", "request.timeout.ms = 40000"),
         ("request.timeout.ms = 40000", "A.request.timeout.ms = 5000"),
     ):
-        config, _ = read_java(tmp_path, BASE + "\n".join(lines))
+        config, _ = read_java(tmp_path, MM2 + "\n".join(lines))
         assert config.clusters["A"].request_timeout_seconds == 5
         assert config.clusters["B"].request_timeout_seconds == 40
 
@@ -181,18 +171,11 @@ def test_three_data_centres_merged_into_one_run_as_the_file_stands(
     assert "clusters = dc1, dc2, dc3, target; dc1->target.enabled = true;" in said
 
 
-def test_an_undeclared_target_beside_flows_is_only_warned_of(tmp_path: Path) -> None:
-    """In a file with flows, only these flows run."""
-    config, warnings = read_java(tmp_path, f"{BASE}C.bootstrap.servers = c:1\n")
-    assert list(config.flows) == ["A->B"]
-    assert warnings == ('C.bootstrap.servers: "C" is not among the clusters, ignored',)
-
-
 def test_published_renaming_becomes_rules(tmp_path: Path) -> None:
     """`${clusters.A}` is the alias, `$1` the group; a flow's own rules win."""
     config, _ = read_java(
         tmp_path,
-        BASE + "topics.rename.regex = (.*)\n"
+        MM2 + "topics.rename.regex = (.*)\n"
         "topics.rename.replacement = ${clusters.A}.$1\n",
     )
     flow = config.flows["A->B"]
@@ -206,7 +189,7 @@ def test_a_newer_name_beside_an_older_one_counts(tmp_path: Path) -> None:
         "topics.exclude = new\ntopics.blacklist = old\n",
         "topics.blacklist = old\ntopics.exclude = new\n",
     ):
-        config, warnings = read_java(tmp_path, BASE + lines)
+        config, warnings = read_java(tmp_path, MM2 + lines)
         assert config.flows["A->B"].topics_exclude == ("new",)
         assert warnings == (
             "topics.blacklist: topics.exclude says the same and takes precedence",
@@ -230,7 +213,7 @@ def test_a_name_that_was_given_up_is_told(
     tmp_path: Path, key: str, setting: str, newer: str
 ) -> None:
     """It is taken as it was meant; MirrorMaker 2 4.x would copy something else."""
-    config, (warning,) = read_java(tmp_path, f"{BASE}{key} = x\n")
+    config, (warning,) = read_java(tmp_path, f"{MM2}{key} = x\n")
     assert getattr(config.flows["A->B"], setting) == ("x",)
     wanted = f"MirrorMaker 2 ignores this name since 4.0; applied as {newer}"
     assert warning == f"{key}: {wanted}"
@@ -243,7 +226,7 @@ def test_references_are_resolved(tmp_path: Path) -> None:
     (tmp_path / "tasks").write_text("7")
     config, warnings = read_java(
         tmp_path,
-        f"""{BASE}
+        f"""{MM2}
 config.providers = file, env, directory
 config.providers.file.class = org.apache.kafka.common.config.provider.FileConfigProvider
 config.providers.env.class = \
@@ -262,8 +245,7 @@ tasks.max = ${{directory:{tmp_path}:tasks}}
     assert warnings == ()
     cluster = config.clusters["A"]
     assert cluster.sasl_username == "mirror"
-    assert cluster.sasl_password
-    assert cluster.sasl_password.get_secret_value() == "p1 #x"
+    assert secret(cluster.sasl_password) == "p1 #x"
     assert config.flows["A->B"].topics == ("a", "b")
     assert config.flows["A->B"].tasks == 7
 
@@ -271,7 +253,7 @@ tasks.max = ${{directory:{tmp_path}:tasks}}
 def test_references_of_guides_need_no_declaration(tmp_path: Path) -> None:
     """Guides leave the declaration out; a warning says what MirrorMaker 2 would do."""
     config, warnings = read_java(
-        tmp_path, f"{BASE}tasks.max = ${{env:TASKS}}\n", TASKS="3"
+        tmp_path, f"{MM2}tasks.max = ${{env:TASKS}}\n", TASKS="3"
     )
     assert config.flows["A->B"].tasks == 3
     assert warnings == (
@@ -336,43 +318,10 @@ def test_a_reference_that_leads_nowhere_is_refused(
     tmp_path: Path, lines: str, problem: str
 ) -> None:
     """The message names key, file and variable, and no value."""
-    with pytest.raises(ConfigError) as caught:
-        read_java(tmp_path, f"{BASE}{lines}\n")
-    assert problem in caught.value.problems
-
-
-@pytest.mark.parametrize(
-    ("raw", "password"),
-    [
-        ("pässword".encode(), "pässword"),
-        ("pässword".encode("latin-1"), "pässword"),
-        (b"p\\u00e4ssword", "pässword"),
-        (b"one\\\n      two", "onetwo"),
-    ],
-)
-def test_odd_encodings_and_joined_lines(
-    tmp_path: Path, raw: bytes, password: str
-) -> None:
-    """UTF-8 as people write it, Latin-1 as Java reads it, escapes, continued lines."""
-    path = tmp_path / "mm2.properties"
-    path.write_bytes(
-        b"\xef\xbb\xbf" * (raw[:1] == b"o")
-        + BASE.strip().encode()
-        + b"\nA.security.protocol = SASL_PLAINTEXT\nA.sasl.mechanism = PLAIN\n"
-        b'A.sasl.jaas.config = x.PlainLoginModule required username="u" password="'
-        + raw
-        + b'";\n'
-    )
-    config, warnings = load(path, environ={})
-    found = config.clusters["A"].sasl_password
-    assert warnings == ()
-    assert found
-    assert found.get_secret_value() == password
+    assert problem in java_problems(tmp_path, f"{MM2}{lines}\n")
 
 
 def test_utf_16_is_refused(tmp_path: Path) -> None:
     """It would be read as other characters, and every key would be unknown."""
-    path = tmp_path / "mm2.properties"
-    path.write_bytes(BASE.encode("utf-16"))
-    with pytest.raises(ConfigError, match="is neither UTF-8 nor Latin-1 text"):
-        load(path, environ={})
+    (said,) = java_problems(tmp_path, MM2.encode("utf-16"))
+    assert "is neither UTF-8 nor Latin-1 text" in said

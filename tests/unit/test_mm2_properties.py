@@ -6,48 +6,28 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.config.load import load
-from mirror.config.schema import FlowConfig, MirrorConfig
-from mirror.errors import ConfigError
+from mirror.config.schema import FlowConfig
+from tests.harness.configurations import MM2, java, java_problems, read_java, secret
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.unit
 
-BASE = """
-clusters = A, B
-A.bootstrap.servers = a1:9092, a2:9092
-B.bootstrap.servers = b1:9092
-A->B.enabled = true
-"""
 OLDER_POLICY = "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy"
 POLICY = "org.apache.kafka.connect.mirror"
 
 
-def read(
-    tmp_path: Path, more: str = "", base: str = BASE, **environ: str
-) -> tuple[MirrorConfig, tuple[str, ...]]:
-    path = tmp_path / "mm2.properties"
-    path.write_text(base + more)
-    return load(path, environ=environ)
-
-
 def flow(tmp_path: Path, more: str, **environ: str) -> FlowConfig:
-    config, warnings = read(tmp_path, more, **environ)
+    config, warnings = read_java(tmp_path, MM2 + more, **environ)
     assert warnings == ()
     return config.flows["A->B"]
 
 
-def problems(tmp_path: Path, more: str, base: str = BASE) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        read(tmp_path, more, base)
-    return list(caught.value.problems)
-
-
 def test_the_smallest_file_runs(tmp_path: Path) -> None:
     """Clusters, brokers and one enabled flow are enough; exactly once stays on."""
-    config, warnings = read(tmp_path)
+    text = MM2.replace("a:9092", "a1:9092, a2:9092")
+    config, warnings = read_java(tmp_path, text)
     assert warnings == ()
     assert config.clusters["A"].bootstrap_servers == ("a1:9092", "a2:9092")
     beating = FlowConfig(source="A", target="B", heartbeats_on_source=True)
@@ -57,7 +37,7 @@ def test_the_smallest_file_runs(tmp_path: Path) -> None:
 
 def test_a_flow_is_off_unless_enabled(tmp_path: Path) -> None:
     """Other settings of a flow do not turn it on."""
-    config, _ = read(tmp_path, "B->A.topics = x\n")
+    config, _ = read_java(tmp_path, MM2 + "B->A.topics = x\n")
     assert config.flows["A->B"].enabled
     assert not config.flows["B->A"].enabled
 
@@ -84,15 +64,13 @@ def test_heartbeats_are_where_mirrormaker_writes_them(
     """Its own process writes them to each cluster, and for a flow's source the key of
     the other direction counts; a flow that runs in that direction does it itself.
     """
-    config, warnings = read(tmp_path, lines)
-    assert warnings == ()
-    flow = config.flows["A->B"]
-    assert (flow.emit_heartbeats, flow.heartbeats_on_source) == (on_target, on_source)
+    found = flow(tmp_path, lines)
+    assert (found.emit_heartbeats, found.heartbeats_on_source) == (on_target, on_source)
 
 
 def test_a_bad_value_for_heartbeats_is_named_once(tmp_path: Path) -> None:
     """A key that sets two settings gives one message."""
-    assert problems(tmp_path, "emit.heartbeats.enabled = yess\n") == [
+    assert java_problems(tmp_path, MM2 + "emit.heartbeats.enabled = yess\n") == [
         'emit.heartbeats.enabled: "yess" is neither true nor false'
     ]
 
@@ -228,7 +206,7 @@ def test_listeners_set_the_address(
     tmp_path: Path, value: str, host: str, port: int
 ) -> None:
     """So that several processes run on one machine, as guides have it."""
-    config, warnings = read(tmp_path, f"listeners = {value}\n")
+    config, warnings = read_java(tmp_path, MM2 + f"listeners = {value}\n")
     assert warnings == ()
     assert (config.service.http_host, config.service.http_port) == (host, port)
 
@@ -238,7 +216,7 @@ def test_listeners_that_cannot_be_served_are_refused(
     tmp_path: Path, value: str
 ) -> None:
     """One message, though the key sets two settings; TLS has settings of its own."""
-    assert problems(tmp_path, f"listeners = {value}\n") == [
+    assert java_problems(tmp_path, MM2 + f"listeners = {value}\n") == [
         (
             f'listeners: "{value}" has no address such as http://127.0.0.1:8083; for '
             "TLS write one, and set MIRROR_SERVICE__http_certificate_file"
@@ -258,9 +236,9 @@ def test_variables_win_over_this_file_too(tmp_path: Path) -> None:
 )
 def test_credentials_are_read(tmp_path: Path, module: str, mechanism: str) -> None:
     """A login module's options become user and password, unquoted and unescaped."""
-    config, warnings = read(
+    config, warnings = read_java(
         tmp_path,
-        f"""
+        f"""{MM2}
 security.protocol = sasl_ssl
 sasl.mechanism = {mechanism}
 sasl.jaas.config = org.apache.kafka.common.security.{module} required \\
@@ -272,8 +250,7 @@ B.security.protocol = PLAINTEXT
     assert cluster.security_protocol == "SASL_SSL"
     assert cluster.sasl_mechanism == mechanism
     assert cluster.sasl_username == "u,1"
-    assert cluster.sasl_password
-    assert cluster.sasl_password.get_secret_value() == 'p"=;#é'
+    assert secret(cluster.sasl_password) == 'p"=;#é'
     assert config.clusters["B"].sasl_username is None
     assert warnings == (
         "sasl.mechanism: not used by PLAINTEXT, ignored",
@@ -285,9 +262,9 @@ def test_pem_stores_are_read(tmp_path: Path) -> None:
     """PEM trust and key stores are files that mirror uses as they are."""
     for name in ("ca.pem", "me.pem"):
         (tmp_path / name).write_text("")
-    config, warnings = read(
+    cluster, warnings = java(
         tmp_path,
-        f"""
+        f"""{MM2}
 A.security.protocol = SSL
 A.ssl.truststore.type = PEM
 A.ssl.truststore.location = {tmp_path}/ca.pem
@@ -297,11 +274,9 @@ A.ssl.key.password = 123
 A.ssl.endpoint.identification.algorithm =
 """,
     )
-    cluster = config.clusters["A"]
     assert cluster.ssl_ca_file == tmp_path / "ca.pem"
     assert cluster.ssl_certificate_file == tmp_path / "me.pem"
-    assert cluster.ssl_key_password
-    assert cluster.ssl_key_password.get_secret_value() == "123"
+    assert secret(cluster.ssl_key_password) == "123"
     assert not cluster.ssl_check_hostname
     assert warnings == ()
 
@@ -367,24 +342,22 @@ A.ssl.endpoint.identification.algorithm =
             'C.bootstrap.servers: "C" is not among the clusters, ignored',
         ),
         ('tasks.max = "2"', "tasks.max: quotes are not part of the value, removed"),
-        ("tasks.max = 1\ntasks.max = 2", "tasks.max: set twice; the last one counts"),
+        (
+            "topics = \"orders\", 'customers'",
+            "topics: quotes are not part of the value, removed",
+        ),
         ("topics =", "A->B.topics: is empty, so no topic is copied"),
     ],
 )
 def test_what_has_no_effect_is_answered_by_name(
     tmp_path: Path, line: str, warning: str
 ) -> None:
-    """One warning, and the flow runs."""
-    config, warnings = read(tmp_path, line + "\n")
+    """One warning, and the flow runs, no other one."""
+    config, warnings = read_java(tmp_path, MM2 + line + "\n")
     assert warnings == (warning,)
-    assert config.flows["A->B"].enabled
-
-
-def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
-    """Published files quote each pattern; to Java the quotes are part of it."""
-    config, warnings = read(tmp_path, "topics = \"orders\", 'customers'\n")
-    assert config.flows["A->B"].topics == ("orders", "customers")
-    assert warnings == ("topics: quotes are not part of the value, removed",)
+    assert [(each.name, each.enabled) for each in config.flows.values()] == [
+        ("A->B", True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -408,9 +381,9 @@ def test_a_login_that_cannot_be_read_is_refused_without_its_secret(
     tmp_path: Path, jaas: str, problem: str
 ) -> None:
     """The message says what is missing and shows no value."""
-    found = problems(
+    found = java_problems(
         tmp_path,
-        "A.security.protocol = SASL_SSL\nA.sasl.mechanism = PLAIN\n"
+        MM2 + "A.security.protocol = SASL_SSL\nA.sasl.mechanism = PLAIN\n"
         f"A.sasl.jaas.config = {jaas}\n",
     )
     assert problem in found
@@ -432,14 +405,14 @@ def test_a_file_without_the_needful_is_refused(
     tmp_path: Path, text: str, problem: str
 ) -> None:
     """Each message says what to add."""
-    assert any(problem in found for found in problems(tmp_path, "", text))
+    assert any(problem in found for found in java_problems(tmp_path, text))
 
 
 def test_aliases_may_hold_dots_and_hyphens(tmp_path: Path) -> None:
     """The longest alias that fits owns a key."""
-    config, warnings = read(
+    config, warnings = read_java(
         tmp_path,
-        base="""
+        """
 clusters = us, us.east, eu-1
 us.bootstrap.servers = a:1
 us.east.bootstrap.servers = b:1
