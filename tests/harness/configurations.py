@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from mirror.config.load import load
+from mirror.config import load
+from mirror.config.schema import MirrorConfig
+from mirror.config.settings import origins
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from pydantic import SecretStr
 
     from mirror.config.cluster_settings import ClusterConfig
-    from mirror.config.schema import MirrorConfig
 
 GOOD = """
 clusters:
@@ -47,13 +49,28 @@ A->B.enabled = true
 """The smallest file for MirrorMaker 2."""
 
 
+def config(
+    flows: Mapping[str, Any],
+    aliases: Iterable[str] = "ABC",
+    *,
+    clusters: Mapping[str, Mapping[str, Any]] | None = None,
+    **sections: Any,
+) -> MirrorConfig:
+    """Flows among clusters; `clusters`: more settings of some."""
+    made = {
+        alias: {"bootstrap_servers": f"{alias}:9092", **(clusters or {}).get(alias, {})}
+        for alias in aliases
+    }
+    return MirrorConfig.model_validate({"clusters": made, "flows": flows, **sections})
+
+
 def read(
     tmp_path: Path, text: str | bytes, *, name: str = "mirror.yaml", **environ: str
 ) -> tuple[MirrorConfig, tuple[str, ...]]:
     """The configuration and the warnings."""
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return load(path, environ=environ)
+    return load.load(path, environ=environ)
 
 
 def read_java(
@@ -67,6 +84,13 @@ def java(tmp_path: Path, text: str) -> tuple[ClusterConfig, tuple[str, ...]]:
     """Cluster A of a file for MirrorMaker 2, and the warnings."""
     config, warnings = read_java(tmp_path, text)
     return config.clusters["A"], warnings
+
+
+def shown(tmp_path: Path, text: str) -> dict[str, Any]:
+    """What `mirror config show` says of each setting."""
+    found, _ = read(tmp_path, text)
+    document = load.read(tmp_path / "mirror.yaml", {})
+    return {each.setting: each.value for each in origins(found, document)}
 
 
 def problems(tmp_path: Path, text: str | bytes, **options: str) -> list[str]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.cli.output import complain, table
-from mirror.config.schema import MirrorConfig
 from mirror.policy.selection import GroupFilter, select_topics
+from tests.harness.configurations import config
 
 if TYPE_CHECKING:
     from typing import Any
@@ -34,10 +34,7 @@ GROUPS = (
 
 
 def selection(names: list[str], **settings: Any) -> Selection:
-    config = MirrorConfig.model_validate(
-        {"clusters": {}, "flows": {"A->B": {"topics": [".*"], **settings}}}
-    )
-    flow = config.flows["A->B"]
+    flow = config({"A->B": {"topics": [".*"], **settings}}).flows["A->B"]
     return select_topics(names, flow.topic_filter, flow.replication_policy, "B")
 
 

@@ -15,6 +15,7 @@ from mirror.config.section import Effect, setting
 from mirror.config.section import settings as settings_of
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.settings import HIDDEN, hidden, shown
+from tests.harness import configurations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,24 +31,10 @@ SASL = {
 
 
 def config(
-    flows: Mapping[str, Mapping[str, Any]] | None = None,
-    *,
-    clusters: Mapping[str, Mapping[str, Any]] | None = None,
-    service: Mapping[str, Any] | None = None,
+    flows: Mapping[str, Mapping[str, Any]] | None = None, **sections: Any
 ) -> MirrorConfig:
-    """Clusters A, B and C, and these flows; A->B and C->B if none are named."""
-    known: dict[str, dict[str, Any]] = {
-        alias: {"bootstrap_servers": f"{alias}:9092"} for alias in "ABC"
-    }
-    for alias, given_here in (clusters or {}).items():
-        known[alias] = {**known[alias], **given_here}
-    return MirrorConfig.model_validate(
-        {
-            "clusters": known,
-            "flows": flows or {"A->B": {}, "C->B": {}},
-            "service": service or {},
-        }
-    )
+    """These flows; A->B and C->B if none are named."""
+    return configurations.config(flows or {"A->B": {}, "C->B": {}}, **sections)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 import pytest
 
 from mirror.config.pair_settings import PairConfig
 from mirror.config.rules import problems
-from mirror.config.schema import MirrorConfig
+from tests.harness import configurations
+
+if TYPE_CHECKING:
+    from mirror.config.schema import MirrorConfig
 
 pytestmark = pytest.mark.unit
 
@@ -48,17 +52,12 @@ def growing(what: str, names: str) -> str:
     )
 
 
-def config(flows: dict[str, dict[str, Any]], **servers: str) -> MirrorConfig:
-    aliases = {alias: f"{alias}:9092" for alias in ("A", "B", "C", "D", "A.x")}
-    return MirrorConfig.model_validate(
-        {
-            "clusters": {
-                alias: {"bootstrap_servers": given}
-                for alias, given in {**aliases, **servers}.items()
-            },
-            "flows": flows,
-        }
-    )
+config = partial(configurations.config, aliases=("A", "B", "C", "D", "A.x"))
+
+
+def at_brokers(flows: dict[str, dict[str, Any]], **servers: str) -> MirrorConfig:
+    clusters = {alias: {"bootstrap_servers": each} for alias, each in servers.items()}
+    return config(flows, clusters=clusters)
 
 
 @pytest.mark.parametrize(
@@ -252,11 +251,7 @@ FED = dict.fromkeys(("A->B", "B->A", "A->C", "B->C"), IDENTITY)
 
 
 def fed(flows: dict[str, dict[str, Any]], **pairs: dict[str, Any]) -> MirrorConfig:
-    made = config(flows)
-    pairs = pairs or {"A<->B": {"active": "A", "feeds": ["C"]}}
-    return MirrorConfig.model_validate(
-        {"clusters": made.clusters, "flows": flows, "recovery": pairs}
-    )
+    return config(flows, recovery=pairs or {"A<->B": {"active": "A", "feeds": ["C"]}})
 
 
 @pytest.mark.parametrize(
@@ -379,14 +374,14 @@ def test_pairs_that_cannot_feed(settings: dict[str, Any], problem: str) -> None:
 
 def test_two_aliases_of_one_broker_are_one_cluster() -> None:
     """A flow between them would copy a cluster onto itself."""
-    made = config({"A->B": {}}, A="x:1,Kafka:9092", B="kafka:9092,y:1")
+    made = at_brokers({"A->B": {}}, A="x:1,Kafka:9092", B="kafka:9092,y:1")
     assert problems(made) == [
         (
             'flows."A->B": A and B are the same cluster: both have kafka:9092 in '
             "bootstrap_servers"
         )
     ]
-    assert problems(config({"A->C": {}}, A="x:1", B="x:1")) == []
+    assert problems(at_brokers({"A->C": {}}, A="x:1", B="x:1")) == []
 
 
 def test_names_are_those_the_user_wrote() -> None:
@@ -429,8 +424,7 @@ def test_large_meshes_are_checked_in_no_time() -> None:
     """Ten clusters have millions of ways; only short ones are followed."""
     names = "ABCDEFGHIJ"
     made = config(
-        {f"{a}->{b}": {} for a in names for b in names if a != b},
-        **{name: f"{name}:1" for name in names},
+        {f"{a}->{b}": {} for a in names for b in names if a != b}, aliases=names
     )
     assert problems(made) == []
 
@@ -442,7 +436,7 @@ def test_stars_of_many_flows_keep_their_names() -> None:
     made = config(
         {f"{name}->A": {**IDENTITY, "topics": topics[name]} for name in names}
         | {"A->S59": {**UNSTAMPED, "topics": topics["S59"][-1:]}},
-        **{name: f"{name}:1" for name in names},
+        aliases=["A", *names],
     )
     (found,) = problems(made)
     assert found.startswith("flows: S59 -> A -> S59 is a circle")

@@ -12,28 +12,16 @@ from mirror.config.schema import (
     SECTIONS,
     ClusterConfig,
     FlowConfig,
-    MirrorConfig,
     ServiceConfig,
 )
 from mirror.config.section import Where, settings, traits
 from mirror.errors import ConfigError
+from tests.harness.configurations import config, secret
 
 if TYPE_CHECKING:
     from mirror.config.section import Section
 
 pytestmark = pytest.mark.unit
-
-
-def config(flows: dict[str, Any], *aliases: str) -> MirrorConfig:
-    return MirrorConfig.model_validate(
-        {
-            "clusters": {
-                alias: {"bootstrap_servers": f"{alias.lower()}:9092"}
-                for alias in aliases or ("A", "B", "C")
-            },
-            "flows": flows,
-        }
-    )
 
 
 def test_keys_become_aliases_and_ends() -> None:
@@ -59,12 +47,9 @@ def test_a_switch_with_a_third_position(said: object, taken: str) -> None:
 
 def test_defaults_lie_under_each_flow() -> None:
     """A flow's own setting wins over the defaults."""
-    made = MirrorConfig.model_validate(
-        {
-            "clusters": {},
-            "defaults": {"tasks": 3, "compression": "zstd"},
-            "flows": {"A->B": {"tasks": 1}, "B->A": {}},
-        }
+    made = config(
+        {"A->B": {"tasks": 1}, "B->A": {}},
+        defaults={"tasks": 3, "compression": "zstd"},
     )
     tasks = [flow.tasks for flow in made.flows.values()]
     assert tasks == [1, 3]
@@ -112,8 +97,7 @@ def test_no_text_of_a_cluster_shows_its_password() -> None:
     assert made.sasl_mechanism == "PLAIN"
     assert "hunter2" not in f"{made!r} {made} {made.model_dump()}"
     assert "hunter2" not in made.model_dump_json()
-    assert made.sasl_password is not None
-    assert made.sasl_password.get_secret_value() == "hunter2"
+    assert secret(made.sasl_password) == "hunter2"
 
 
 def test_values_are_frozen_and_travel() -> None:
@@ -168,7 +152,7 @@ def test_select_keeps_enabled_flows_into_named_clusters() -> None:
 )
 def test_select_refuses_what_leaves_nothing(clusters: list[str], problem: str) -> None:
     """MirrorMaker 2 does not check these names; a typo would never take effect."""
-    made = config({"A->eu-west": {}}, "A", "C", "eu-west")
+    made = config({"A->eu-west": {}}, ["A", "C", "eu-west"])
     with pytest.raises(ConfigError) as caught:
         made.select(clusters)
     assert caught.value.problems == (problem,)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import pytest
 
 from mirror.config.rules import problems
-from mirror.config.schema import MirrorConfig
+from tests.harness import configurations
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
@@ -92,12 +92,7 @@ def test_what_would_harm_is_refused_and_nothing_else(
     """Any topology of four clusters is refused exactly if it would make topics without
     end, or bring a record to a topic twice.
     """
-    config = MirrorConfig.model_validate(
-        {
-            "clusters": {a: {"bootstrap_servers": f"{a}:1"} for a in "ABCD"},
-            "flows": topology,
-        }
-    )
+    config = configurations.config(topology, "ABCD")
     flows = list(config.flows.values())
     # A record that comes back unstamped and under another name may go on from there.
     assume(
