@@ -77,21 +77,19 @@ def test_a_flow_is_safe_when_told_nothing() -> None:
 )
 def test_brokers_are_a_list_or_one_text(given: Any, servers: tuple[str, ...]) -> None:
     """Both ways of writing give the same."""
-    made = ClusterConfig.model_validate({"alias": "A", "bootstrap_servers": given})
+    made = ClusterConfig(alias="A", bootstrap_servers=given)
     assert servers == made.bootstrap_servers
 
 
 def test_no_text_of_a_cluster_shows_its_password() -> None:
     """Neither repr nor a dump nor an error shows a secret."""
-    made = ClusterConfig.model_validate(
-        {
-            "alias": "A",
-            "bootstrap_servers": "a:1",
-            "security_protocol": "sasl_ssl",
-            "sasl_mechanism": "plain",
-            "sasl_username": "u",
-            "sasl_password": "hunter2",
-        }
+    made = ClusterConfig(
+        alias="A",
+        bootstrap_servers="a:1",
+        security_protocol="sasl_ssl",
+        sasl_mechanism="plain",
+        sasl_username="u",
+        sasl_password="hunter2",
     )
     assert made.security_protocol == "SASL_SSL"
     assert made.sasl_mechanism == "PLAIN"

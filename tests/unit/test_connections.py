@@ -53,13 +53,11 @@ def ends(
             "ssl_ca_file": str(tmp_path / "ca.pem"),
         }
     with Broker(tls=tls) as broker:
-        config = ClusterConfig.model_validate(
-            {
-                "alias": "A",
-                "bootstrap_servers": broker.address,
-                "request_timeout_seconds": 0.5,
-                **settings,
-            }
+        config = ClusterConfig(
+            alias="A",
+            bootstrap_servers=broker.address,
+            request_timeout_seconds=0.5,
+            **settings,
         )
         with closing(Cluster(config).connect()) as cluster:
             yield broker, cluster
@@ -223,12 +221,10 @@ def test_a_silent_broker_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random, "sample", lambda nodes, count: list(nodes)[:count])
     with Broker(node=1) as silent, Broker(node=2) as other:
         silent.names = other.names = [silent, other]
-        config = ClusterConfig.model_validate(
-            {
-                "alias": "A",
-                "bootstrap_servers": other.address,
-                "request_timeout_seconds": 0.5,
-            }
+        config = ClusterConfig(
+            alias="A",
+            bootstrap_servers=other.address,
+            request_timeout_seconds=0.5,
         )
         with closing(Cluster(config).connect()) as cluster:
             silent.silent_on = {"FindCoordinator"}
@@ -257,9 +253,7 @@ def test_a_cluster_that_names_no_broker_is_not_reached() -> None:
     says so, and once one is named the same cluster connects.
     """
     with Broker() as broker:
-        config = ClusterConfig.model_validate(
-            {"alias": "A", "bootstrap_servers": broker.address}
-        )
+        config = ClusterConfig(alias="A", bootstrap_servers=broker.address)
         with closing(Cluster(config)) as cluster:
             broker.names = []
             with pytest.raises(UnreachableError, match="A answers but"):

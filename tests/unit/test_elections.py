@@ -33,12 +33,10 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def elections(broker: Broker) -> Iterator[Elections]:
-    config = ClusterConfig.model_validate(
-        {
-            "alias": "A",
-            "bootstrap_servers": broker.address,
-            "request_timeout_seconds": 1.0,
-        }
+    config = ClusterConfig(
+        alias="A",
+        bootstrap_servers=broker.address,
+        request_timeout_seconds=1.0,
     )
     with closing(Elections(Cluster(config))) as made:
         yield made

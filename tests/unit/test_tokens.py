@@ -38,14 +38,12 @@ _CREDENTIALS = "sasl_oauthbearer_client_credentials_client"
 
 def cluster(**settings: Any) -> ClusterConfig:
     """A cluster that shares no token with other tests."""
-    return ClusterConfig.model_validate(
-        {
-            "alias": f"c{uuid.uuid4().hex[:8]}",
-            "bootstrap_servers": "127.0.0.1:1",
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": "OAUTHBEARER",
-            **settings,
-        }
+    return ClusterConfig(
+        alias=f"c{uuid.uuid4().hex[:8]}",
+        bootstrap_servers="127.0.0.1:1",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        **settings,
     )
 
 
