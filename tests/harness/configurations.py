@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from mirror.config import load
 from mirror.config.schema import MirrorConfig
@@ -103,13 +102,6 @@ def problems(tmp_path: Path, text: str | bytes, **options: str) -> list[str]:
 def java_problems(tmp_path: Path, text: str | bytes) -> list[str]:
     """`problems`, of a file for MirrorMaker 2."""
     return problems(tmp_path, text, name="mm2.properties")
-
-
-def cluster_problems(tmp_path: Path, **settings: Any) -> list[str]:
-    """Why a cluster us-east with these settings is refused."""
-    made = yaml.safe_load(GOOD)
-    made["clusters"]["us-east"] |= settings
-    return problems(tmp_path, yaml.safe_dump(made))
 
 
 def secret(setting: SecretStr | None) -> str | None:

@@ -274,6 +274,8 @@ YAML = [
         'clusters.A.bootstrap_servers: is missing; use "broker-1.example.com:9092"',
     ),
 ]
+TOKENS = "security_protocol: SASL_SSL, sasl_mechanism: OAUTHBEARER"
+KERBEROS = f"security_protocol: SASL_SSL, sasl_mechanism: gssapi, sasl_kerberos_principal: mirror@EXAMPLE.COM, sasl_kerberos_keytab_file: {__file__}"
 # What is wrong; what is added to the settings of a cluster; what is said.
 CLUSTER = [
     (
@@ -345,6 +347,86 @@ CLUSTER = [
         "certificates without TLS",
         "security_protocol: SASL_PLAINTEXT, sasl_mechanism: PLAIN, sasl_username: u, sasl_password: s3cret, ssl_ca_file: /no/such",
         "clusters.A.ssl_ca_file: security_protocol SASL_PLAINTEXT does not use it; set security_protocol to SSL or SASL_SSL",
+    ),
+    (
+        "no source of tokens",
+        TOKENS,
+        "clusters.A.sasl_mechanism: OAUTHBEARER needs a source of tokens; add sasl_oauthbearer_token_endpoint_url, or sasl_token_provider",
+    ),
+    (
+        "an endpoint without a client",
+        f"{TOKENS}, sasl_oauthbearer_token_endpoint_url: 'https://id/t'",
+        "clusters.A.sasl_oauthbearer_token_endpoint_url: it also needs sasl_oauthbearer_client_credentials_client_id and sasl_oauthbearer_client_credentials_client_secret_file (or sasl_oauthbearer_client_credentials_client_secret); add it",
+    ),
+    (
+        "a password in the endpoint's address",
+        f"{TOKENS}, sasl_oauthbearer_token_endpoint_url: 'https://me:s3cret@id/t'",
+        "clusters.A.sasl_oauthbearer_token_endpoint_url: not a valid address of a token endpoint; use https://id.example.com/oauth2/token without user and password, or file:///run/secrets/token",
+    ),
+    (
+        "a scope for a provider",
+        f"{TOKENS}, sasl_token_provider: a, sasl_oauthbearer_scope: x",
+        "clusters.A.sasl_oauthbearer_scope: sasl_token_provider does not use it; remove it",
+    ),
+    (
+        "a user beside tokens",
+        f"{TOKENS}, sasl_token_provider: a, sasl_username: x",
+        "clusters.A.sasl_username: sasl_mechanism OAUTHBEARER does not use it; use sasl_oauthbearer_client_credentials_client_id and its secret",
+    ),
+    (
+        "a function for a provider's name",
+        f"{TOKENS}, sasl_token_provider: 'subprocess:check_output'",
+        'clusters.A.sasl_token_provider: "subprocess:check_output" is a function\'s name, and mirror calls only registered ones: name it in the entry-point group "mirror.token_providers" of an installed package, and give that name here (for Amazon\'s signer "aws-msk-iam", which mirror has); see docs/howto/security.md',
+    ),
+    (
+        "a provider of two words",
+        f"{TOKENS}, sasl_token_provider: a b",
+        'clusters.A.sasl_token_provider: "a b" does not name a token provider; use "aws-msk-iam"',
+    ),
+    (
+        "a CA without TLS",
+        f"{TOKENS}, sasl_oauthbearer_token_endpoint_url: 'http://id/t', sasl_oauthbearer_client_credentials_client_id: a, sasl_oauthbearer_client_credentials_client_secret: s3cret, sasl_oauthbearer_ca_file: /ca.pem",
+        "clusters.A.sasl_oauthbearer_ca_file: sasl_oauthbearer_token_endpoint_url is not an https: address; make it one, or remove this",
+    ),
+    (
+        "an extension with a digit",
+        f"{TOKENS}, sasl_token_provider: a, sasl_oauthbearer_extensions: {{a1: x}}",
+        'clusters.A.sasl_oauthbearer_extensions: "a1" is not a valid name of a SASL extension: letters only, and not auth',
+    ),
+    (
+        "GSSAPI alone",
+        "security_protocol: SASL_SSL, sasl_mechanism: gssapi",
+        "clusters.A.sasl_mechanism: GSSAPI also needs sasl_kerberos_principal and sasl_kerberos_keytab_file; add it",
+    ),
+    (
+        "no keytab",
+        "security_protocol: SASL_SSL, sasl_mechanism: gssapi, sasl_kerberos_principal: mirror@EXAMPLE.COM",
+        "clusters.A.sasl_mechanism: GSSAPI also needs sasl_kerberos_keytab_file; add it",
+    ),
+    (
+        "a keytab that is not there",
+        "security_protocol: SASL_SSL, sasl_mechanism: gssapi, sasl_kerberos_principal: mirror@EXAMPLE.COM, sasl_kerberos_keytab_file: /no/such",
+        'clusters.A.sasl_kerberos_keytab_file: there is no file "/no/such"',
+    ),
+    (
+        "a user beside Kerberos",
+        f"{KERBEROS}, sasl_username: mirror",
+        "clusters.A.sasl_username: sasl_mechanism GSSAPI does not use it; use sasl_kerberos_principal and sasl_kerberos_keytab_file",
+    ),
+    (
+        "a token provider beside Kerberos",
+        f"{KERBEROS}, sasl_token_provider: x",
+        "clusters.A.sasl_token_provider: sasl_mechanism GSSAPI does not use it; set sasl_mechanism to OAUTHBEARER",
+    ),
+    (
+        "a Kerberos service beside a password",
+        "security_protocol: SASL_SSL, sasl_mechanism: PLAIN, sasl_username: u, sasl_password: p, sasl_kerberos_service_name: kafka",
+        "clusters.A.sasl_kerberos_service_name: sasl_mechanism PLAIN does not use it; set sasl_mechanism to GSSAPI",
+    ),
+    (
+        "a keytab without SASL",
+        f"security_protocol: SSL, sasl_kerberos_keytab_file: {__file__}",
+        "clusters.A.sasl_kerberos_keytab_file: security_protocol SSL does not use it; set security_protocol to SASL_SSL or SASL_PLAINTEXT",
     ),
 ]
 # The same of a flow.
@@ -498,6 +580,7 @@ SERVICE = [
         'service.log_level: "verbose" is not one of debug, info, warning, error',
     ),
 ]
+JAVA_TOKENS = "A.security.protocol = SASL_SSL\nA.sasl.mechanism = OAUTHBEARER"
 # What is wrong; lines after those of MM2; what is said.
 PROPERTIES = [
     (
@@ -547,7 +630,7 @@ PROPERTIES = [
     ),
     (
         "a login that cannot be read",
-        "A.security.protocol = SASL_PLAINTEXT\nA.sasl.mechanism = PLAIN\nA.sasl.jaas.config = org.x.OtherModule required;",
+        "A.security.protocol = SASL_PLAINTEXT\nA.sasl.mechanism = PLAIN\nA.sasl.jaas.config = org.x.OtherModule required password=s3cret;",
         'A.sasl.jaas.config: the login module "OtherModule" is a Java class, which cannot run here; use PlainLoginModule, ScramLoginModule, Krb5LoginModule or OAuthBearerLoginModule',
     ),
     (
@@ -655,6 +738,76 @@ PROPERTIES = [
         "target.topic.creation.enable = false",
         "target.topic.creation.enable: missing copies are always created; revoke the right to create topics on the target, or remove this line",
     ),
+    (
+        "an unsigned token",
+        f'{JAVA_TOKENS}\nA.sasl.jaas.config = x.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="a";',
+        "A.sasl.jaas.config: unsecuredLoginStringClaim_sub: unsigned tokens are not supported; use sasl.oauthbearer.token.endpoint.url, or sasl_token_provider in a YAML file\nA.sasl.mechanism: OAUTHBEARER needs a source of tokens; add sasl_oauthbearer_token_endpoint_url, or sasl_token_provider",
+    ),
+    (
+        "an option mistyped",
+        f'{JAVA_TOKENS}\nA.sasl.oauthbearer.token.endpoint.url = https://id/t\nA.sasl.jaas.config = x.OAuthBearerLoginModule required clientID="a";',
+        "A.sasl.jaas.config: clientID: this option is not known; use clientId, clientSecret, scope, extension_NAME\nA.sasl.oauthbearer.token.endpoint.url: it also needs sasl_oauthbearer_client_credentials_client_id and sasl_oauthbearer_client_credentials_client_secret_file (or sasl_oauthbearer_client_credentials_client_secret); add it",
+    ),
+    (
+        "OAUTHBEARER alone",
+        f"{JAVA_TOKENS}\nA.sasl.jaas.config = x.OAuthBearerLoginModule required;",
+        "A.sasl.mechanism: OAUTHBEARER needs a source of tokens; add sasl_oauthbearer_token_endpoint_url, or sasl_token_provider",
+    ),
+    (
+        "Amazon's login without a region",
+        f"{JAVA_TOKENS}\nA.sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule required;",
+        "A.sasl.mechanism: the region is in no broker's name; write it, as in sasl_token_options: {region: eu-west-1}",
+    ),
+    (
+        "a ticket cache",
+        'A.security.protocol = SASL_PLAINTEXT\nA.sasl.jaas.config = x.Krb5LoginModule required useTicketCache=true principal="m@R";\nA.sasl.kerberos.service.name = kafka',
+        'A.sasl.jaas.config: does not log in with a keytab; use Krb5LoginModule with useKeyTab=true keyTab="/etc/mirror/mirror.keytab" principal="mirror@REALM"\nA.sasl.jaas.config: GSSAPI also needs sasl_kerberos_principal and sasl_kerberos_keytab_file; add it',
+    ),
+    (
+        "no keytab and no principal",
+        "A.security.protocol = SASL_PLAINTEXT\nA.sasl.jaas.config = x.Krb5LoginModule required useKeyTab=true;\nA.sasl.kerberos.service.name = kafka",
+        'A.sasl.jaas.config: has no keyTab and no principal; use useKeyTab=true keyTab="/etc/mirror/mirror.keytab" principal="mirror@REALM"\nA.sasl.jaas.config: GSSAPI also needs sasl_kerberos_principal and sasl_kerberos_keytab_file; add it',
+    ),
+    (
+        "two names of the service",
+        f'A.security.protocol = SASL_PLAINTEXT\nA.sasl.jaas.config = x.Krb5LoginModule required useKeyTab=true keyTab="{__file__}" principal="m@R" serviceName="other";\nA.sasl.kerberos.service.name = kafka',
+        "A.sasl.jaas.config: serviceName is not sasl.kerberos.service.name; use the same, or keep one",
+    ),
+    (
+        "a file that is not there",
+        "topics = ${directory:/nope:x}",
+        "topics: there is no file /nope/x",
+    ),
+    (
+        "a file of another folder",
+        "topics = ${directory:/nope:../x}",
+        'topics: "../x" is not the name of a file in /nope',
+    ),
+    (
+        "an unknown provider",
+        "topics = ${vault:/x:y}",
+        'topics: there is no provider "vault"; declare it in config.providers, or use file, env or directory',
+    ),
+    (
+        "a provider of others",
+        "topics = ${v:/x:y}\nconfig.providers = v\nconfig.providers.v.class = com.example.Vault",
+        'topics: the provider "v" is com.example.Vault, which cannot run here; use FileConfigProvider, EnvVarConfigProvider, DirectoryConfigProvider',
+    ),
+    (
+        "a path that is not allowed",
+        "topics = ${f:/etc/passwd:y}\nconfig.providers = f\nconfig.providers.f.class = x.FileConfigProvider\nconfig.providers.f.param.allowed.paths = /run/secrets",
+        "topics: config.providers.f.param.allowed.paths does not allow /etc/passwd",
+    ),
+    (
+        "a variable that is not allowed",
+        "topics = ${e:HOME}\nconfig.providers = e\nconfig.providers.e.class = x.EnvVarConfigProvider\nconfig.providers.e.param.allowlist.pattern = MM2_.*",
+        "topics: config.providers.e.param.allowlist.pattern does not allow the variable HOME",
+    ),
+    (
+        "no password",
+        'A.security.protocol = SASL_SSL\nA.sasl.mechanism = PLAIN\nA.sasl.jaas.config = x.PlainLoginModule required username="u" pasword="s3cret";',
+        "A.sasl.jaas.config: has no password\nA.security.protocol: SASL_SSL also needs sasl_username and sasl_password_file (or sasl_password); add it",
+    ),
 ]
 # What is wrong; the file's name and text; what is said.
 FILES = [
@@ -718,6 +871,24 @@ FILES = [
         "just text",
         "{file}: must hold a mapping with the keys clusters, flows, defaults and service",
     ),
+    (
+        "a comment alone",
+        "mm2.properties",
+        "# nothing\n",
+        "{file}: the file is empty; it must hold at least clusters = A, B",
+    ),
+    (
+        "no clusters",
+        "mm2.properties",
+        "A->B.enabled = true\n",
+        'A->B: "A" is not among the clusters\nclusters: is missing; at least one is needed\nA->B.enabled: is missing; at least one is needed',
+    ),
+    (
+        "a cluster without brokers",
+        "mm2.properties",
+        "clusters = A, B\nB.bootstrap.servers = b:1\nA->B.enabled = true\n",
+        'A.bootstrap.servers: is missing; use "broker-1.example.com:9092"',
+    ),
 ]
 
 
@@ -763,7 +934,9 @@ def test_a_broken_properties_file(tmp_path: Path, line: str, said: str) -> None:
     """The same for MirrorMaker 2's file; warnings about other keys may come first."""
     file = tmp_path / "mm2.properties"
     file.write_text(f"{MM2}{line}\n")
-    assert refused(file, "check") == said
+    found = refused(file, "check")
+    assert found == said
+    assert "s3cret" not in found
 
 
 @pytest.mark.parametrize(

@@ -8,82 +8,13 @@ import pytest
 
 from mirror.config.load import load, read
 from mirror.config.mm2.convert import convert
-from tests.harness.configurations import MM2, cluster_problems, java, java_problems
+from tests.harness.configurations import MM2, java
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 pytestmark = pytest.mark.unit
-
-_OF = "clusters.us-east.sasl"
-_PRINCIPAL = {"sasl_kerberos_principal": "mirror@EXAMPLE.COM"}
-_KEYTAB = {"sasl_kerberos_keytab_file": __file__}
-_GSSAPI = {"security_protocol": "SASL_SSL", "sasl_mechanism": "gssapi"}
-
-
-@pytest.mark.parametrize(
-    ("lines", "problem"),
-    [
-        (
-            _GSSAPI,
-            (
-                f"{_OF}_mechanism: GSSAPI also needs sasl_kerberos_principal and "
-                "sasl_kerberos_keytab_file; add it"
-            ),
-        ),
-        (
-            {**_GSSAPI, **_PRINCIPAL},
-            f"{_OF}_mechanism: GSSAPI also needs sasl_kerberos_keytab_file; add it",
-        ),
-        (
-            {**_GSSAPI, **_PRINCIPAL, "sasl_kerberos_keytab_file": "/no/such"},
-            f'{_OF}_kerberos_keytab_file: there is no file "/no/such"',
-        ),
-        (
-            {**_GSSAPI, **_PRINCIPAL, **_KEYTAB, "sasl_username": "mirror"},
-            (
-                f"{_OF}_username: sasl_mechanism GSSAPI does not use it; use "
-                "sasl_kerberos_principal and sasl_kerberos_keytab_file"
-            ),
-        ),
-        (
-            {**_GSSAPI, **_PRINCIPAL, **_KEYTAB, "sasl_token_provider": "x"},
-            (
-                f"{_OF}_token_provider: sasl_mechanism GSSAPI does not use it; set "
-                "sasl_mechanism to OAUTHBEARER"
-            ),
-        ),
-        (
-            {
-                **_GSSAPI,
-                "sasl_mechanism": "PLAIN",
-                "sasl_username": "u",
-                "sasl_password": "p",
-                "sasl_kerberos_service_name": "kafka",
-            },
-            (
-                f"{_OF}_kerberos_service_name: sasl_mechanism PLAIN does not use it; "
-                "set "
-                "sasl_mechanism to GSSAPI"
-            ),
-        ),
-        (
-            {"security_protocol": "SSL", **_KEYTAB},
-            (
-                f"{_OF}_kerberos_keytab_file: security_protocol SSL does not use it; "
-                "set "
-                "security_protocol to SASL_SSL or SASL_PLAINTEXT"
-            ),
-        ),
-    ],
-)
-def test_gssapi_has_a_principal_with_its_keytab(
-    tmp_path: Path, lines: dict[str, str], problem: str
-) -> None:
-    """A message names the setting that is missing, or without effect."""
-    assert cluster_problems(tmp_path, **lines) == [problem]
-
 
 BASE = f"{MM2}A.security.protocol = SASL_PLAINTEXT\n"
 LOGIN = "A.sasl.jaas.config = com.sun.security.auth.module.Krb5LoginModule required"
@@ -129,39 +60,6 @@ def test_the_service_has_a_key_of_its_own(tmp_path: Path) -> None:
             "tickets from the keytab, at half of their life"
         ),
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (
-            'useTicketCache=true principal="m@R"',
-            (
-                "does not log in with a keytab; use Krb5LoginModule with "
-                "useKeyTab=true "
-                'keyTab="/etc/mirror/mirror.keytab" principal="mirror@REALM"'
-            ),
-        ),
-        (
-            "useKeyTab=true",
-            (
-                "has no keyTab and no principal; use useKeyTab=true "
-                'keyTab="/etc/mirror/mirror.keytab" principal="mirror@REALM"'
-            ),
-        ),
-        (
-            f'useKeyTab=true keyTab="{__file__}" principal="m@R" serviceName="other"',
-            "serviceName is not sasl.kerberos.service.name; use the same, or keep one",
-        ),
-    ],
-)
-def test_a_login_that_cannot_serve_is_refused(
-    tmp_path: Path, options: str, problem: str
-) -> None:
-    """The message says what the login lacks, and what would be right."""
-    lines = f"{LOGIN} {options};\nA.sasl.kerberos.service.name = kafka\n"
-    found = java_problems(tmp_path, BASE + lines)
-    assert f"A.sasl.jaas.config: {problem}" in found
 
 
 def test_keys_that_another_mechanism_does_not_use(tmp_path: Path) -> None:

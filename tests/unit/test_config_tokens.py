@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -11,9 +11,7 @@ from mirror.config.load import read
 from mirror.config.mm2.convert import convert
 from tests.harness.configurations import (
     MM2,
-    cluster_problems,
     java,
-    java_problems,
     read_java,
     secret,
 )
@@ -23,91 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.unit
 
-_OF = "clusters.us-east.sasl_oauthbearer"
 _ID = "sasl_oauthbearer_client_credentials_client"
-
-
-@pytest.mark.parametrize(
-    ("lines", "problem"),
-    [
-        (
-            {},
-            (
-                "clusters.us-east.sasl_mechanism: OAUTHBEARER needs a source of "
-                "tokens; add sasl_oauthbearer_token_endpoint_url, or "
-                "sasl_token_provider"
-            ),
-        ),
-        (
-            {"sasl_oauthbearer_token_endpoint_url": "https://id/t"},
-            (
-                f"{_OF}_token_endpoint_url: it also needs {_ID}_id and "
-                f"{_ID}_secret_file (or {_ID}_secret); add it"
-            ),
-        ),
-        (
-            {"sasl_oauthbearer_token_endpoint_url": "https://me:s3cret@id/t"},
-            (
-                f"{_OF}_token_endpoint_url: not a valid address of a token endpoint; "
-                "use https://id.example.com/oauth2/token without user and "
-                "password, or file:///run/secrets/token"
-            ),
-        ),
-        (
-            {"sasl_token_provider": "a", "sasl_oauthbearer_scope": "x"},
-            f"{_OF}_scope: sasl_token_provider does not use it; remove it",
-        ),
-        (
-            {"sasl_token_provider": "a", "sasl_username": "x"},
-            (
-                "clusters.us-east.sasl_username: sasl_mechanism OAUTHBEARER does not "
-                f"use it; use {_ID}_id and its secret"
-            ),
-        ),
-        (
-            {"sasl_token_provider": "subprocess:check_output"},
-            (
-                'clusters.us-east.sasl_token_provider: "subprocess:check_output" is a '
-                "function's name, and mirror calls only registered ones: name it in "
-                'the entry-point group "mirror.token_providers" of an installed '
-                "package, and give that name here (for Amazon's signer "
-                '"aws-msk-iam", which mirror has); see docs/howto/security.md'
-            ),
-        ),
-        (
-            {"sasl_token_provider": "a b"},
-            (
-                'clusters.us-east.sasl_token_provider: "a b" does not name a token '
-                'provider; use "aws-msk-iam"'
-            ),
-        ),
-        (
-            {
-                "sasl_oauthbearer_token_endpoint_url": "http://id/t",
-                f"{_ID}_id": "a",
-                f"{_ID}_secret": "s3cret",
-                "sasl_oauthbearer_ca_file": "/ca.pem",
-            },
-            (
-                f"{_OF}_ca_file: sasl_oauthbearer_token_endpoint_url is not an https: "
-                "address; make it one, or remove this"
-            ),
-        ),
-        (
-            {"sasl_token_provider": "a", "sasl_oauthbearer_extensions": {"a1": "x"}},
-            (
-                f'{_OF}_extensions: "a1" is not a valid name of a SASL extension: '
-                "letters only, and not auth"
-            ),
-        ),
-    ],
-)
-def test_oauthbearer_has_one_way_to_tokens_and_all_of_it(
-    tmp_path: Path, lines: dict[str, Any], problem: str
-) -> None:
-    """A message names the setting that is missing, set twice or without effect."""
-    login = {"security_protocol": "sasl_ssl", "sasl_mechanism": "oauthbearer"}
-    assert cluster_problems(tmp_path, **login, **lines) == [problem]
 
 
 BASE = f"{MM2}A.security.protocol = SASL_SSL\nA.sasl.mechanism = OAUTHBEARER\n"
@@ -162,38 +76,6 @@ def test_what_strimzis_handler_is_told(tmp_path: Path) -> None:
         'oauth.access.token.location="/run/token";\n',
     )
     assert found.sasl_oauthbearer_token_endpoint_url == "file:///run/token"
-
-
-@pytest.mark.parametrize(
-    ("more", "problem"),
-    [
-        (
-            (
-                f"{LOGIN}.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub"
-                '="a";\n'
-            ),
-            "A.sasl.jaas.config: unsecuredLoginStringClaim_sub: unsigned tokens",
-        ),
-        (
-            f'{URL}{LOGIN}.OAuthBearerLoginModule required clientID="a";\n',
-            "A.sasl.jaas.config: clientID: this option is not known; use clientId",
-        ),
-        (
-            f"{LOGIN}.OAuthBearerLoginModule required;\n",
-            "A.sasl.mechanism: OAUTHBEARER needs a source of tokens",
-        ),
-        (
-            (
-                "A.sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule "
-                "required;\n"
-            ),
-            "as in sasl_token_options: {region: eu-west-1}",
-        ),
-    ],
-)
-def test_what_cannot_be_had_is_said(tmp_path: Path, more: str, problem: str) -> None:
-    """The message has the file's key, and what to use instead."""
-    assert problem in "\n".join(java_problems(tmp_path, BASE + more))
 
 
 def test_keys_of_tokens_beside_another_mechanism(tmp_path: Path) -> None:

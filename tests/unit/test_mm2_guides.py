@@ -264,63 +264,6 @@ def test_references_of_guides_need_no_declaration(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("lines", "problem"),
-    [
-        ("topics = ${directory:/nope:x}", "topics: there is no file /nope/x"),
-        (
-            "topics = ${directory:/nope:../x}",
-            'topics: "../x" is not the name of a file in /nope',
-        ),
-        (
-            "topics = ${vault:/x:y}",
-            (
-                'topics: there is no provider "vault"; declare it in '
-                "config.providers, or use file, env or directory"
-            ),
-        ),
-        (
-            (
-                "topics = ${v:/x:y}\nconfig.providers = v\n"
-                "config.providers.v.class = com.example.Vault"
-            ),
-            (
-                'topics: the provider "v" is com.example.Vault, which cannot run here; '
-                "use FileConfigProvider, EnvVarConfigProvider, "
-                "DirectoryConfigProvider"
-            ),
-        ),
-        (
-            (
-                "topics = ${f:/etc/passwd:y}\nconfig.providers = f\n"
-                "config.providers.f.class = x.FileConfigProvider\n"
-                "config.providers.f.param.allowed.paths = /run/secrets"
-            ),
-            (
-                "topics: config.providers.f.param.allowed.paths does not allow "
-                "/etc/passwd"
-            ),
-        ),
-        (
-            (
-                "topics = ${e:HOME}\nconfig.providers = e\n"
-                "config.providers.e.class = x.EnvVarConfigProvider\n"
-                "config.providers.e.param.allowlist.pattern = MM2_.*"
-            ),
-            (
-                "topics: config.providers.e.param.allowlist.pattern does not allow the "
-                "variable HOME"
-            ),
-        ),
-    ],
-)
-def test_a_reference_that_leads_nowhere_is_refused(
-    tmp_path: Path, lines: str, problem: str
-) -> None:
-    """The message names key, file and variable, and no value."""
-    assert problem in java_problems(tmp_path, f"{MM2}{lines}\n")
-
-
 def test_utf_16_is_refused(tmp_path: Path) -> None:
     """It would be read as other characters, and every key would be unknown."""
     (said,) = java_problems(tmp_path, MM2.encode("utf-16"))

@@ -360,54 +360,6 @@ def test_what_has_no_effect_is_answered_by_name(
     ]
 
 
-@pytest.mark.parametrize(
-    ("jaas", "problem"),
-    [
-        (
-            'x.PlainLoginModule required username="u" pasword="s3cret";',
-            "A.sasl.jaas.config: has no password",
-        ),
-        (
-            "com.example.OurLoginModule required password=s3cret;",
-            (
-                'A.sasl.jaas.config: the login module "OurLoginModule" is a Java '
-                "class, which cannot run here; use PlainLoginModule, ScramLoginModule, "
-                "Krb5LoginModule or OAuthBearerLoginModule"
-            ),
-        ),
-    ],
-)
-def test_a_login_that_cannot_be_read_is_refused_without_its_secret(
-    tmp_path: Path, jaas: str, problem: str
-) -> None:
-    """The message says what is missing and shows no value."""
-    found = java_problems(
-        tmp_path,
-        MM2 + "A.security.protocol = SASL_SSL\nA.sasl.mechanism = PLAIN\n"
-        f"A.sasl.jaas.config = {jaas}\n",
-    )
-    assert problem in found
-    assert "s3cret" not in "\n".join(found)
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("# nothing\n", "the file is empty; it must hold at least clusters = A, B"),
-        ("A->B.enabled = true\n", "clusters: is missing; at least one is needed"),
-        (
-            "clusters = A, B\nB.bootstrap.servers = b:1\nA->B.enabled = true\n",
-            ('A.bootstrap.servers: is missing; use "broker-1.example.com:9092"'),
-        ),
-    ],
-)
-def test_a_file_without_the_needful_is_refused(
-    tmp_path: Path, text: str, problem: str
-) -> None:
-    """Each message says what to add."""
-    assert any(problem in found for found in java_problems(tmp_path, text))
-
-
 def test_aliases_may_hold_dots_and_hyphens(tmp_path: Path) -> None:
     """The longest alias that fits owns a key."""
     config, warnings = read_java(
