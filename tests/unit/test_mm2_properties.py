@@ -146,51 +146,43 @@ def test_a_key_has_its_meaning(
 
 
 @pytest.mark.parametrize(
-    ("lines", "setting", "value"),
+    ("first", "second", "setting", "value"),
     [
-        (("A->B.tasks.max = 1", "tasks.max = 2"), "tasks", 1),
+        ("A->B.tasks.max = 1", "tasks.max = 2", "tasks", 1),
         (
-            (
-                "B.exactly.once.source.support = disabled",
-                "exactly.once.source.support = enabled",
-            ),
+            "B.exactly.once.source.support = disabled",
+            "exactly.once.source.support = enabled",
             "exactly_once",
             False,
         ),
         # What a cluster says wins over the flow's plain client settings ...
         (
-            (
-                "A.consumer.auto.offset.reset = latest",
-                "A->B.consumer.auto.offset.reset = earliest",
-            ),
+            "A.consumer.auto.offset.reset = latest",
+            "A->B.consumer.auto.offset.reset = earliest",
             "start",
             "latest",
         ),
         # ... but not over those that name the role.
         (
-            (
-                "A->B.source.consumer.auto.offset.reset = earliest",
-                "A.consumer.auto.offset.reset = latest",
-            ),
+            "A->B.source.consumer.auto.offset.reset = earliest",
+            "A.consumer.auto.offset.reset = latest",
             "start",
             "earliest",
         ),
         (
-            (
-                "A->B.producer.override.compression.type = lz4",
-                "B.producer.compression.type = zstd",
-            ),
+            "A->B.producer.override.compression.type = lz4",
+            "B.producer.compression.type = zstd",
             "compression",
             "lz4",
         ),
     ],
 )
 def test_precedence_is_that_of_mirrormaker(
-    tmp_path: Path, lines: tuple[str, str], setting: str, value: object
+    tmp_path: Path, first: str, second: str, setting: str, value: object
 ) -> None:
     """The same setting wins, whatever the order in the file."""
-    for order in (lines, lines[::-1]):
-        assert getattr(flow(tmp_path, "\n".join(order)), setting) == value
+    for lines in (f"{first}\n{second}", f"{second}\n{first}"):
+        assert getattr(flow(tmp_path, lines), setting) == value
 
 
 @pytest.mark.parametrize(
