@@ -37,7 +37,6 @@ from mirror.config.section import (
     keys,
     setting,
 )
-from mirror.config.section_names import complete
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.values import near
 from mirror.errors import ConfigError
@@ -550,11 +549,6 @@ class MirrorConfig(Section):
     service: ServiceConfig = ServiceConfig()
     everywhere: tuple[FlowConfig, ...] = ()
     """Filled in by `select`: all enabled flows, also those of other processes."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _complete(cls, raw: Any) -> Any:
-        return complete(raw) if isinstance(raw, Mapping) else raw
 
     @model_validator(mode="after")
     def _flows_know_clusters(self) -> Self:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mirror.config import load
-from mirror.config.schema import MirrorConfig
+from mirror.config.build import build
+from mirror.config.document import Document
 from mirror.config.settings import origins
 from mirror.errors import ConfigError
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
     from mirror.config.cluster_settings import ClusterConfig
+    from mirror.config.schema import MirrorConfig
 
 GOOD = """
 clusters:
@@ -46,6 +49,17 @@ B.bootstrap.servers = b:9092
 A->B.enabled = true
 """
 """The smallest file for MirrorMaker 2."""
+_NO_CLUSTER = re.compile(": is missing; at least one|: there is no cluster ")
+
+
+def configuration(document: Mapping[str, Any]) -> MirrorConfig:
+    """What a file with these sections would be; flows may name clusters that are not
+    there.
+    """
+    built = build(Document(raw=document))
+    if wrong := [each for each in built.problems if not _NO_CLUSTER.search(each)]:
+        raise ConfigError(wrong)
+    return built.config
 
 
 def config(
@@ -60,7 +74,7 @@ def config(
         alias: {"bootstrap_servers": f"{alias}:9092", **(clusters or {}).get(alias, {})}
         for alias in aliases
     }
-    return MirrorConfig.model_validate({"clusters": made, "flows": flows, **sections})
+    return configuration({"clusters": made, "flows": flows, **sections})
 
 
 def read(

@@ -19,11 +19,11 @@ import pytest
 
 from mirror.checks.check import check
 from mirror.checks.finding import State
-from mirror.config.schema import MirrorConfig
 from mirror.playground.registry.apicurio import MORE_TOPICS, apicurio
 from mirror.policy.naming import SCHEMAS
 from mirror.topics import topics
 from tests.harness.admin import create_topic, delete_topic
+from tests.harness.configurations import configuration
 from tests.harness.load import producer
 from tests.harness.metadata import overrides
 from tests.harness.schemas import Raw, avro
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from mirror.config.schema import MirrorConfig
     from mirror.playground.cluster import PlaygroundCluster
 
     Clusters = dict[str, PlaygroundCluster]
@@ -63,7 +64,7 @@ def _registry_topic(clusters: Clusters) -> Iterator[None]:
 def config(clusters: Clusters, **settings: Any) -> MirrorConfig:
     flow = {"policy": "identity", "heartbeats_replication": False, **settings}
     mark = uuid.uuid4().hex[:6]
-    return MirrorConfig.model_validate(
+    return configuration(
         {
             "clusters": {
                 f"A{mark}": {"bootstrap_servers": clusters["a"].bootstrap},

@@ -15,11 +15,11 @@ from mirror.cli import audit
 from mirror.cli.main import Later, app
 from mirror.cli.options import read_config
 from mirror.config.load import load
-from mirror.config.schema import MirrorConfig
 from mirror.config.settings import HIDDEN
 from mirror.errors import ConfigError, MirrorError
 from mirror.pairs.audit import MOST_WAITING, AuditWriter, record
 from mirror.status.events import Event, EventKind
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,7 +174,7 @@ def test_a_cluster_that_does_not_answer_stops_nothing() -> None:
     """`put` takes more events than may wait at once, without a cluster, in no time;
     `close` says why none was written.
     """
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {
             "clusters": {a: {"bootstrap_servers": "127.0.0.1:1"} for a in "AB"},
             "flows": {"A->B": {}},

@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 
 from mirror.config.load import load
-from mirror.config.schema import MirrorConfig
 from mirror.errors import ConfigError
-from tests.harness.configurations import GOOD, SASL, problems, read, secret
+from tests.harness.configurations import (
+    GOOD,
+    SASL,
+    configuration,
+    problems,
+    read,
+    secret,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -44,7 +50,7 @@ def test_every_topology_has_a_sound_example_and_a_word_of_explanation(
 def test_the_yaml_example_shows_every_default() -> None:
     """A default that the example states wrongly would mislead."""
     config, _ = load(EXAMPLES / "mirror.example.yaml", environ={})
-    bare = MirrorConfig.model_validate({"clusters": {}, "flows": {"a->b": {}}})
+    bare = configuration({"clusters": {}, "flows": {"a->b": {}}})
     shown = config.flows["eu-west->us-east"]
     assert shown.model_dump(exclude={"source", "target", "topics"}) == bare.flows[
         "a->b"

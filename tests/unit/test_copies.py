@@ -8,12 +8,12 @@ import uuid
 import pytest
 
 from mirror.clusters.topics import Topic
-from mirror.config.schema import MirrorConfig
 from mirror.offsets.progress import Position
 from mirror.offsets.runs import Pair, Pairs
 from mirror.proofs import hops
 from mirror.proofs.hops import Hop, Hops, OffsetContent, OffsetKind
 from mirror.proofs.tracing import How, RecordPlace, Row
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ def rows_of(
     """
     place = RecordPlace("A", "t", 0, 3000)
     aliases = {alias: {"bootstrap_servers": "h:1"} for alias in "AB"}
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {"clusters": aliases, "flows": {"A->B": {"start": "latest"}}}
     )
     target: Any = type("Target", (), {"cluster_id": "b"})()

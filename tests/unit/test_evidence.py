@@ -17,10 +17,10 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from mirror.config.schema import MirrorConfig
 from mirror.proofs import evidence
 from mirror.proofs.account import Account, CopiedPartition, FindingKind, ProofFinding
 from mirror.proofs.verification import PartitionProof, Proven
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,7 @@ def report() -> dict[str, Any]:
         ),
         findings=(missing,),
     )  # fmt: skip
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {
             "clusters": {each: {"bootstrap_servers": "x:1"} for each in "AB"},
             "flows": {"A->B": {"topics": ["orders"]}},

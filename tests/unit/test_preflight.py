@@ -14,15 +14,17 @@ from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.clusters.topics import Leader, Topic
 from mirror.config import own_topics
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.config.schema import MirrorConfig
 from mirror.topics import configs, topics
 from mirror.topics.merging import Merging
 from mirror.topics.sides import Foreseen
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
     from typing import Any
+
+    from mirror.config.schema import MirrorConfig
 
 pytestmark = pytest.mark.unit
 
@@ -85,7 +87,7 @@ def _missing(name: str) -> Topic:
 
 def config_of(flows: dict[str, dict[str, Any]], **service: Any) -> MirrorConfig:
     aliases = {alias for name in flows for alias in name.split("->")}
-    return MirrorConfig.model_validate(
+    return configuration(
         {
             "clusters": {a: {"bootstrap_servers": f"{a}:1"} for a in aliases},
             "flows": flows,
@@ -263,7 +265,7 @@ def test_a_hook_that_cannot_be_called(tmp_path: Path) -> None:
     file = tmp_path / "hook"
     file.write_text("")
     hooks = {"stop_producers": {"command": [str(file)]}}
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {
             "clusters": {a: {"bootstrap_servers": f"{a}:1"} for a in "AB"},
             "flows": {"A->B": {}, "B->A": {}},
@@ -283,7 +285,7 @@ def test_an_extra_need_not_be_installed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What the package asks for only with an extra is not missing without it."""
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {"clusters": {}, "flows": {}, "service": {"state_dir": tmp_path}}
     )
     asked = ["pyspark>=4", "no-such-one>=1; extra == 'demo'"]

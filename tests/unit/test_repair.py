@@ -8,7 +8,6 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterError, MirrorError
 from mirror.offsets.index import LateRuns
 from mirror.offsets.runs import Block
@@ -18,6 +17,7 @@ from mirror.proofs import repair_appending
 from mirror.proofs.account import CopiedPartition, FindingKind, ProofFinding
 from mirror.proofs.ranges import ranges_of
 from mirror.proofs.repair_appending import Obstacle, Remedy, remedies
+from tests.harness.configurations import configuration
 
 pytestmark = pytest.mark.unit
 
@@ -130,7 +130,7 @@ def test_refused_where_others_may_write(
     """A repair refuses flows that cannot be fenced, copies of several flows, and to
     append records whose ids the flow would have translated.
     """
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {
             "clusters": {
                 x: {
@@ -150,7 +150,7 @@ def test_refused_where_others_may_write(
 
 def test_a_disabled_flow_may_be_repaired() -> None:
     """Its service is stopped, which is the best time for a repair."""
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {
             "clusters": {x: {"bootstrap_servers": f"{x}:1"} for x in "AB"},
             "flows": {"A->B": {"topics": ["t"], "enabled": False}},

@@ -22,6 +22,7 @@ from mirror.schemas.claims import (
     decode,
 )
 from mirror.schemas.registry.values import Subject
+from tests.harness.configurations import configuration
 
 pytestmark = pytest.mark.unit
 
@@ -63,7 +64,7 @@ def test_damaged_records(key: bytes, value: bytes, said: str) -> None:
 def config(
     flows: dict[str, Any], *, pairs: dict[str, Any] | None = None, **urls: str
 ) -> MirrorConfig:
-    return MirrorConfig.model_validate(
+    return configuration(
         {
             "clusters": {
                 alias: {

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mirror.config.schema import MirrorConfig
 from mirror.copying.transform import Transform, problems
 from mirror.errors import TransformError
 from mirror.records.schema import HEADERS, KEPT, SCHEMA
+from tests.harness.configurations import configuration
 
 pytestmark = pytest.mark.unit
 
@@ -100,7 +100,7 @@ def test_a_function_that_cannot_be_used(
     with pytest.raises(TransformError) as caught:
         Transform(name, options)
     assert str(caught.value) == problem
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {
             "clusters": {},
             "flows": {

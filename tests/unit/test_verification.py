@@ -8,7 +8,6 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.config.schema import MirrorConfig
 from mirror.proofs import verification
 from mirror.proofs.account import Account, CopiedPartition
 from mirror.proofs.comparing import Compared
@@ -18,13 +17,14 @@ from mirror.proofs.runners import InProcess
 from mirror.proofs.sides import ProofTerms
 from mirror.proofs.survey import ProofSurvey
 from mirror.records import alignment
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from mirror.proofs.ranges import Mismatches, Range
 
 pytestmark = pytest.mark.unit
 
-CONFIG = MirrorConfig.model_validate(
+CONFIG = configuration(
     {
         "clusters": {each: {"bootstrap_servers": f"{each}:1"} for each in "AB"},
         "flows": {"A->B": {"topics": ["t"]}},
