@@ -49,15 +49,15 @@ B.bootstrap.servers = b:9092
 A->B.enabled = true
 """
 """The smallest file for MirrorMaker 2."""
-_NO_CLUSTER = re.compile(": is missing; at least one|: there is no cluster ")
+_LACKS = re.compile(": is missing; at least one|: there is no cluster |homes: belongs")
 
 
 def configuration(document: Mapping[str, Any]) -> MirrorConfig:
     """What a file with these sections would be; flows may name clusters that are not
-    there.
+    there, and have homes without a pair.
     """
     built = build(Document(raw=document))
-    if wrong := [each for each in built.problems if not _NO_CLUSTER.search(each)]:
+    if wrong := [each for each in built.problems if not _LACKS.search(each)]:
         raise ConfigError(wrong)
     return built.config
 
