@@ -1,8 +1,4 @@
-"""What the keys of sections say: which cluster, which flow, which pair.
-
-Main function: `complete`, which brings a document's sections into the model's shape.
-`flow_ends` and `pair_parts` read single keys, as commands do.
-"""
+"""What the names of flows and pairs say, in files and in commands."""
 
 from __future__ import annotations
 
