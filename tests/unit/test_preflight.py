@@ -17,7 +17,7 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.topics import configs, topics
 from mirror.topics.merging import Merging
 from mirror.topics.sides import Foreseen
-from tests.harness.configurations import configuration
+from tests.harness import configurations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -87,13 +87,7 @@ def _missing(name: str) -> Topic:
 
 def config_of(flows: dict[str, dict[str, Any]], **service: Any) -> MirrorConfig:
     aliases = {alias for name in flows for alias in name.split("->")}
-    return configuration(
-        {
-            "clusters": {a: {"bootstrap_servers": f"{a}:1"} for a in aliases},
-            "flows": flows,
-            "service": service,
-        }
-    )
+    return configurations.config(flows, aliases, service=service)
 
 
 def test_what_one_flow_makes_the_next_one_copies() -> None:
@@ -265,12 +259,8 @@ def test_a_hook_that_cannot_be_called(tmp_path: Path) -> None:
     file = tmp_path / "hook"
     file.write_text("")
     hooks = {"stop_producers": {"command": [str(file)]}}
-    config = configuration(
-        {
-            "clusters": {a: {"bootstrap_servers": f"{a}:1"} for a in "AB"},
-            "flows": {"A->B": {}, "B->A": {}},
-            "recovery": {"A<->B": {"active": "A", "hooks": hooks}},
-        }
+    config = configurations.config(
+        {"A->B": {}, "B->A": {}}, recovery={"A<->B": {"active": "A", "hooks": hooks}}
     )
     [found] = [each for each in local_host.findings(config) if each.check == "hooks"]
 
@@ -285,9 +275,7 @@ def test_an_extra_need_not_be_installed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What the package asks for only with an extra is not missing without it."""
-    config = configuration(
-        {"clusters": {}, "flows": {}, "service": {"state_dir": tmp_path}}
-    )
+    config = config_of({}, state_dir=tmp_path)
     asked = ["pyspark>=4", "no-such-one>=1; extra == 'demo'"]
     monkeypatch.setattr(local_host, "requires", lambda _: asked)
     [found] = [
