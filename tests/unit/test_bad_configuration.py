@@ -959,22 +959,3 @@ def test_run_says_the_same_as_check(tmp_path: Path) -> None:
     assert refused(file, "run") == (
         'flows."A->B".topcis: unknown setting; did you mean "topics"?'
     )
-
-
-def test_every_mistake_of_a_file_is_told_at_once(tmp_path: Path) -> None:
-    """All single-line mistakes of the first table that one file can have."""
-    file = tmp_path / "mirror.yaml"
-    file.write_text(
-        OURS.replace('"a:9092"', '"a", security_protocol: TLS').replace(
-            "[orders]", "['pay('], tasks: 0, policy: Identity, separator: ''"
-        )
-    )
-    found = refused(file, "check").splitlines()
-    assert [line.partition(":")[0] for line in found] == [
-        "clusters.A.bootstrap_servers[0]",
-        "clusters.A.security_protocol",
-        'flows."A->B".topics[0]',
-        'flows."A->B".tasks',
-        'flows."A->B".policy',
-        'flows."A->B".separator',
-    ]
