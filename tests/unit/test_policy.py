@@ -21,7 +21,7 @@ from mirror.policy.choice import (
     make_policy,
     why_wrong,
 )
-from mirror.policy.naming import is_internal, why_illegal
+from mirror.policy.naming import is_internal
 from mirror.policy.selection import (
     Rejection,
     TopicFilter,
@@ -261,28 +261,6 @@ def test_unchanged_names_leave_loops_to_the_header() -> None:
     assert selection.mappings == (
         TopicMapping(topic="B.orders", target_topic="B.orders"),
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("orders", None),
-        ("x" * 249, None),
-        (".", 'a topic cannot be named "."'),
-        ("", 'a topic cannot be named ""'),
-        (
-            "a b",
-            (
-                'the target name "a b" has characters that Kafka does not allow; '
-                "letters, "
-                "digits, dot, underscore and hyphen are allowed"
-            ),
-        ),
-    ],
-)
-def test_an_illegal_name_comes_with_its_reason(name: str, reason: str | None) -> None:
-    """The reason says what Kafka would accept."""
-    assert reason == why_illegal(name)
 
 
 def test_a_filter_travels() -> None:
