@@ -14,23 +14,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.unit
 
-THREE_INTO_ONE = """
-# Three data centres, merged into one topic each
-clusters = dc1, dc2, dc3
-dc1.bootstrap.servers = dc1-kafka-1:9092, dc1-kafka-2:9092
-dc2.bootstrap.servers = dc2-kafka-1:9092
-dc3.bootstrap.servers = dc3-kafka-1:9092
-target.bootstrap.servers = target-kafka-1:9092
-topics = ".*"
-topics.exclude = "__.*"
-sync.topic.configs.strategy = INTERSECTION
-target.topic.creation.enable = true
-target.topic.creation.replication.factor = 3
-target.topic.creation.default.partitions = 12
-target.topic.creation.min.insync.replicas = 2
-producer.linger.ms = 5 # 5ms
-"""
-
 
 @pytest.mark.parametrize(
     ("line", "setting", "value"),
@@ -141,24 +124,6 @@ def test_request_timeouts_are_a_clusters(tmp_path: Path) -> None:
         config, _ = read_java(tmp_path, MM2 + "\n".join(lines))
         assert config.clusters["A"].request_timeout_seconds == 5
         assert config.clusters["B"].request_timeout_seconds == 40
-
-
-def test_three_data_centres_merged_into_one_run_as_the_file_stands(
-    tmp_path: Path,
-) -> None:
-    """The undeclared target gets a flow from each listed cluster, names are kept."""
-    config, warnings = read_java(tmp_path, THREE_INTO_ONE)
-    assert list(config.flows) == ["dc1->target", "dc2->target", "dc3->target"]
-    for flow in config.flows.values():
-        assert flow.enabled
-        assert flow.policy == "identity"
-        assert flow.topics == (".*",)
-        assert flow.config_strategy == "intersection"
-        assert flow.replication_factor == 3
-        assert flow.least_partitions == 12
-        assert flow.min_insync_replicas == 2
-    said = next(text for text in warnings if text.startswith("target.bootstrap"))
-    assert "clusters = dc1, dc2, dc3, target; dc1->target.enabled = true;" in said
 
 
 def test_published_renaming_becomes_rules(tmp_path: Path) -> None:
