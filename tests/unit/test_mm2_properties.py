@@ -278,71 +278,47 @@ A.ssl.endpoint.identification.algorithm =
 
 @pytest.mark.parametrize(
     ("line", "warning"),
-    [
-        (
-            "offset.lag.max = 1",
-            (
-                "offset.lag.max: not needed, ignored: offsets are translated exactly, "
-                "for any lag"
-            ),
+    {
+        "offset.lag.max = 1": (
+            "offset.lag.max: not needed, ignored: offsets are translated exactly, "
+            "for any lag"
         ),
-        (
-            "A->B.refresh.groups.interval.seconds = 5",
-            (
-                "A->B.refresh.groups.interval.seconds: not needed, ignored: groups are "
-                "looked for with every round of checkpoints; "
-                "emit.checkpoints.interval.seconds says how often"
-            ),
+        "A->B.refresh.groups.interval.seconds = 5": (
+            "A->B.refresh.groups.interval.seconds: not needed, ignored: groups are "
+            "looked for with every round of checkpoints; "
+            "emit.checkpoints.interval.seconds says how often"
         ),
-        (
-            "A.consumer.fetch.max.bytes = 5",
-            (
-                "A.consumer.fetch.max.bytes: not needed, ignored: mirror sizes its "
-                "requests itself, and asks ahead while it works"
-            ),
+        "A.consumer.fetch.max.bytes = 5": (
+            "A.consumer.fetch.max.bytes: not needed, ignored: mirror sizes its "
+            "requests itself, and asks ahead while it works"
         ),
-        (
-            "topics.exlude = x",
-            'topics.exlude: unknown, ignored; did you mean "topics.exclude"?',
+        "topics.exlude = x": (
+            'topics.exlude: unknown, ignored; did you mean "topics.exclude"?'
         ),
-        (
-            "A->B.enable = true",
-            'A->B.enable: unknown, ignored; did you mean "enabled"?',
+        "A->B.enable = true": 'A->B.enable: unknown, ignored; did you mean "enabled"?',
+        "consumer.auto.offset.reset = latest": (
+            "consumer.auto.offset.reset: has no effect here, nor in MirrorMaker 2; "
+            "write "
+            "it with a cluster's alias, as in A.consumer.auto.offset.reset"
         ),
-        (
-            "consumer.auto.offset.reset = latest",
-            (
-                "consumer.auto.offset.reset: has no effect here, nor in MirrorMaker 2; "
-                "write "
-                "it with a cluster's alias, as in A.consumer.auto.offset.reset"
-            ),
+        "use.defaults.from = source": (
+            "use.defaults.from: has no effect here, nor in MirrorMaker 2; write it "
+            "with a flow, as in A->B.use.defaults.from"
         ),
-        (
-            "use.defaults.from = source",
-            (
-                "use.defaults.from: has no effect here, nor in MirrorMaker 2; write it "
-                "with a flow, as in A->B.use.defaults.from"
-            ),
+        "A.tasks.max = 4": (
+            "A.tasks.max: has no effect with a cluster's alias, nor in MirrorMaker "
+            "2; "
+            "write tasks.max, or A->B.tasks.max"
         ),
-        (
-            "A.tasks.max = 4",
-            (
-                "A.tasks.max: has no effect with a cluster's alias, nor in MirrorMaker "
-                "2; "
-                "write tasks.max, or A->B.tasks.max"
-            ),
+        "C.bootstrap.servers = c:1": (
+            'C.bootstrap.servers: "C" is not among the clusters, ignored'
         ),
-        (
-            "C.bootstrap.servers = c:1",
-            'C.bootstrap.servers: "C" is not among the clusters, ignored',
+        'tasks.max = "2"': "tasks.max: quotes are not part of the value, removed",
+        "topics = \"orders\", 'customers'": (
+            "topics: quotes are not part of the value, removed"
         ),
-        ('tasks.max = "2"', "tasks.max: quotes are not part of the value, removed"),
-        (
-            "topics = \"orders\", 'customers'",
-            "topics: quotes are not part of the value, removed",
-        ),
-        ("topics =", "A->B.topics: is empty, so no topic is copied"),
-    ],
+        "topics =": "A->B.topics: is empty, so no topic is copied",
+    }.items(),
 )
 def test_what_has_no_effect_is_answered_by_name(
     tmp_path: Path, line: str, warning: str
