@@ -126,8 +126,7 @@ flows:
         ),
         (
             'flows."A->B".topics[1]: "a b" matches no topic: names have no spaces and '
-            "no #; "
-            "a comment cannot follow a value on the same line"
+            "no #; a comment cannot follow a value on the same line"
         ),
         'flows."A->B".tasks: true is not a number',
         'flows."A->B".topcs: unknown setting; did you mean "topics"?',

@@ -215,9 +215,8 @@ def test_sound_topologies_pass(flows: dict[str, dict[str, Any]]) -> None:
             },
             (
                 'flows."A->C" and flows."A.x->C": x.orders of A and orders of A.x '
-                "would "
-                "both be copied to A.x.orders on C; give one flow another policy or "
-                "separator"
+                "would both be copied to A.x.orders on C; give one flow another policy "
+                "or separator"
             ),
         ),
         (

@@ -298,16 +298,14 @@ A.ssl.endpoint.identification.algorithm =
         "A->B.enable = true": 'A->B.enable: unknown, ignored; did you mean "enabled"?',
         "consumer.auto.offset.reset = latest": (
             "consumer.auto.offset.reset: has no effect here, nor in MirrorMaker 2; "
-            "write "
-            "it with a cluster's alias, as in A.consumer.auto.offset.reset"
+            "write it with a cluster's alias, as in A.consumer.auto.offset.reset"
         ),
         "use.defaults.from = source": (
             "use.defaults.from: has no effect here, nor in MirrorMaker 2; write it "
             "with a flow, as in A->B.use.defaults.from"
         ),
         "A.tasks.max = 4": (
-            "A.tasks.max: has no effect with a cluster's alias, nor in MirrorMaker "
-            "2; "
+            "A.tasks.max: has no effect with a cluster's alias, nor in MirrorMaker 2; "
             "write tasks.max, or A->B.tasks.max"
         ),
         "C.bootstrap.servers = c:1": (
