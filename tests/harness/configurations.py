@@ -1,4 +1,4 @@
-"""Configuration files that unit tests write, and what mirror says to them."""
+"""Configurations and their files that tests make, and what mirror says to them."""
 
 from __future__ import annotations
 
