@@ -76,8 +76,7 @@ def by_kernels(log: bytes, position: int, aborted: list[tuple[int, int]]) -> Fou
 
 
 def plainly(log: bytes, position: int, aborted: list[tuple[int, int]]) -> Found | None:
-    found = plain.read(memoryview(log), 0, len(log), position=position, aborted=aborted)
-    return None if found is None else (list(found.records), found.next_offset)
+    return plain.read(memoryview(log), 0, len(log), position=position, aborted=aborted)
 
 
 aborts = st.lists(st.tuples(st.sampled_from([7, 8]), st.integers(0, 20)), max_size=3)

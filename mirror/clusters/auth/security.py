@@ -121,7 +121,7 @@ def _identify(context: ssl.SSLContext, config: ClusterConfig | RegistryConfig) -
     if file is not None and is_store(raw := file.read_bytes()):
         seal = secrets.token_hex(16)
         try:
-            ours = identity(
+            key, chain = identity(
                 raw,
                 text_of(config.ssl_certificate_password),
                 text_of(config.ssl_key_password),
@@ -129,7 +129,7 @@ def _identify(context: ssl.SSLContext, config: ClusterConfig | RegistryConfig) -
             )
         except StoreError as error:
             raise StoreError(f"{file} {error}") from error
-        _load(context, ours.key + ours.chain, seal)
+        _load(context, key + chain, seal)
     elif file is not None:
         context.load_cert_chain(
             str(file),
@@ -186,7 +186,7 @@ def own_certificate(config: ClusterConfig) -> Certificate | None:
         elif is_store(raw := file.read_bytes()):
             passwords = (config.ssl_certificate_password, config.ssl_key_password)
             seal = secrets.token_hex(16)
-            pem = identity(raw, *map(text_of, passwords), seal=seal).chain
+            _, pem = identity(raw, *map(text_of, passwords), seal=seal)
         else:
             pem = raw
         return x509.load_pem_x509_certificates(pem)[0]
