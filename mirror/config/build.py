@@ -7,7 +7,6 @@ other: valid sections are built and passed on to `rules`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 import re
 from typing import Any, TypeVar
 
@@ -25,31 +24,23 @@ from mirror.config.values import near
 _Section = TypeVar("_Section", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
-    """The valid part of a configuration; all of it, if there are no problems."""
-
-    config: MirrorConfig
-    problems: tuple[str, ...]
-
-
-def build(document: Document) -> Built:
-    """Check every section against the schema."""
+def build(document: Document) -> tuple[MirrorConfig, list[str]]:
+    """Check every section against the schema: the valid part of the configuration, and
+    the problems; it is all of it if there are none.
+    """
     builder = _Builder(document)
     clusters = builder.clusters()
     flows = builder.flows(builder.defaults())
     pairs = builder.pairs()
     service = builder.section(ServiceConfig, ("service",), builder.mapping("service"))
     builder.unknown_sections()
-    return Built(
-        config=MirrorConfig(
-            clusters=clusters,
-            flows=_with_homes(flows, pairs),
-            recovery=pairs,
-            service=service or ServiceConfig(),
-        ),
-        problems=(*document.problems, *document.by_hand, *builder.problems),
+    config = MirrorConfig(
+        clusters=clusters,
+        flows=_with_homes(flows, pairs),
+        recovery=pairs,
+        service=service or ServiceConfig(),
     )
+    return config, [*document.problems, *document.by_hand, *builder.problems]
 
 
 def _with_homes(

@@ -56,10 +56,10 @@ def configuration(document: Mapping[str, Any]) -> MirrorConfig:
     """What a file with these sections would be; flows may name clusters that are not
     there, and have homes without a pair.
     """
-    built = build(Document(raw=document))
-    if wrong := [each for each in built.problems if not _LACKS.search(each)]:
+    config, problems = build(Document(raw=document))
+    if wrong := [each for each in problems if not _LACKS.search(each)]:
         raise ConfigError(wrong)
-    return built.config
+    return config
 
 
 def config(
