@@ -133,9 +133,9 @@ def _bare(key: str, value: str, lines: Lines) -> str:
 def _resolve(lines: Lines, environ: Mapping[str, str]) -> None:
     declared = providers(lines.settings, environ)
     for key, value in list(lines.settings.items()):
-        if is_about_providers(key):
+        if key == _DECLARED or key.startswith(f"{_DECLARED}."):
             del lines.settings[key]
-        elif is_reference(value):
+        elif _REFERENCE.search(value):
             try:
                 lines.settings[key] = declared.resolve(value)
             except UnresolvedError as error:
@@ -227,10 +227,6 @@ class Providers:
         return self.environ[key]
 
 
-def is_reference(value: str) -> bool:
-    return _REFERENCE.search(value) is not None
-
-
 def files_named(text: str) -> tuple[Path, ...]:
     """The files that references in a text may name, whether they exist or not."""
     found = []
@@ -238,10 +234,6 @@ def files_named(text: str) -> tuple[Path, ...]:
         if path:
             found += [Path(path), Path(path) / key]
     return tuple(dict.fromkeys(found))
-
-
-def is_about_providers(key: str) -> bool:
-    return key == _DECLARED or key.startswith(f"{_DECLARED}.")
 
 
 def providers(settings: Mapping[str, str], environ: Mapping[str, str]) -> Providers:

@@ -212,7 +212,7 @@ class Channel:
             digest = hashlib.sha256(raw).digest()
             if answer.is_success and digest in known:
                 return RegistryAnswer(raw=raw, digest=digest)
-        if answer.is_redirect:
+        if status // 100 == 3:
             raise RegistryError(
                 f"{self.where} answers {status} with another address, and mirror "
                 "follows none; url must be the registry's own",
@@ -305,10 +305,6 @@ class HttpAnswer:
     @property
     def is_success(self) -> bool:
         return self.status // 100 == 2
-
-    @property
-    def is_redirect(self) -> bool:
-        return self.status // 100 == 3
 
 
 class HttpLine:
