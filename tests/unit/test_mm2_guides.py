@@ -40,21 +40,13 @@ pytestmark = pytest.mark.unit
         ("target.topic.creation.default.partitions = 6", "least_partitions", 6),
         ("target.topic.creation.min.insync.replicas = 2", "min_insync_replicas", 2),
         ("target.topic.creation.enable = true", "enabled", True),
-        (
-            "offsets.topic.replication.factor = 3",
-            "offset_syncs_replication_factor",
-            3,
-        ),
+        ("offsets.topic.replication.factor = 3", "offset_syncs_replication_factor", 3),
         (
             "checkpoints.topic.replication.factor = 3",
             "checkpoints_replication_factor",
             3,
         ),
-        (
-            "heartbeats.topic.replication.factor = 3",
-            "heartbeats_replication_factor",
-            3,
-        ),
+        ("heartbeats.topic.replication.factor = 3", "heartbeats_replication_factor", 3),
         ("producer.acks = all", "enabled", True),
         ("producer.compression.type = zstd", "compression", "zstd"),
         ("compression.type = ZSTD", "compression", "zstd"),

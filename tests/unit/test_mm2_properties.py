@@ -92,11 +92,7 @@ def test_a_bad_value_for_heartbeats_is_named_once(tmp_path: Path) -> None:
         ("refresh.topics.interval.seconds = 30", "refresh_topics_seconds", 30),
         ("sync.topic.configs.enabled = false", "sync_topic_configs", False),
         ("A->B.sync.topic.configs.enabled = false", "sync_topic_configs", False),
-        (
-            "sync.topic.configs.interval.seconds = 30",
-            "sync_topic_configs_seconds",
-            30,
-        ),
+        ("sync.topic.configs.interval.seconds = 30", "sync_topic_configs_seconds", 30),
         (
             "config.properties.exclude = retention.ms, seg.*",
             "config_properties_exclude",
@@ -111,11 +107,7 @@ def test_a_bad_value_for_heartbeats_is_named_once(tmp_path: Path) -> None:
             "policy",
             "identity",
         ),
-        (
-            f"replication.policy.class = {OLDER_POLICY}",
-            "policy",
-            "identity",
-        ),
+        (f"replication.policy.class = {OLDER_POLICY}", "policy", "identity"),
         (
             f"replication.policy.class = {POLICY}.DefaultReplicationPolicy",
             "policy",

@@ -437,11 +437,7 @@ def test_what_is_read_backwards_gives_the_name_forwards(
     [
         ("orders", "", "to is empty; it must be the copy's name"),
         ("(a)", r"\2", r'to "\2" names group 2, but match "(a)" has 1'),
-        (
-            "(a)",
-            "${b}",
-            'to "${b}" names group b, which match "(a)" does not have',
-        ),
+        ("(a)", "${b}", 'to "${b}" names group b, which match "(a)" does not have'),
         (
             "(a)",
             "a b",

@@ -277,16 +277,8 @@ def gives(what: Any) -> Any:
         ("tests-lacks", {}, "cannot be imported: AttributeError"),
         ("tests-gives", {}, "failed: TypeError"),
         ("tests-gives", {"what": "fails"}, "RuntimeError: no cred"),
-        (
-            "tests-gives",
-            {"what": "token"},
-            "returned str instead of a pair",
-        ),
-        (
-            "tests-gives",
-            {"what": ["", 5]},
-            "returned list instead of a pair",
-        ),
+        ("tests-gives", {"what": "token"}, "returned str instead of a pair"),
+        ("tests-gives", {"what": ["", 5]}, "returned list instead of a pair"),
         ("tests-gives", {"what": ["t", "5"]}, "instead of a pair"),
     ],
 )
