@@ -232,16 +232,13 @@ def test_tokens_that_can_be_read_on_their_way(
 ) -> None:
     """A listener or a token endpoint without TLS is a finding."""
     client = "sasl_oauthbearer_client_credentials_client"
-    config = ClusterConfig.model_validate(
-        {
-            "alias": "A",
-            "bootstrap_servers": "a:9092",
-            "security_protocol": protocol,
-            "sasl_mechanism": "OAUTHBEARER",
-            "sasl_oauthbearer_token_endpoint_url": f"{scheme}://id.example.com/token",
-            f"{client}_id": "mirror",
-            f"{client}_secret": "s",
-        }
+    config = ClusterConfig(
+        alias="A",
+        bootstrap_servers="a:9092",
+        security_protocol=protocol,
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauthbearer_token_endpoint_url=f"{scheme}://id.example.com/token",
+        **{f"{client}_id": "mirror", f"{client}_secret": "s"},
     )
     found = [
         each
