@@ -156,7 +156,25 @@ def test_select_refuses_what_leaves_nothing(clusters: list[str], problem: str) -
     assert caught.value.problems == (problem,)
 
 
-_PASSWORD = {"sasl_username": "u", "sasl_password": "s"}
+_PLAIN = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_username": "u",
+    "sasl_password": "s",
+}
+_SCRAM = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
+_TOKENS = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "OAUTHBEARER",
+    "sasl_token_provider": "signer",
+}
+_TICKETS = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "GSSAPI",
+    "sasl_kerberos_principal": "mirror@EXAMPLE.COM",
+    "sasl_kerberos_keytab_file": __file__,
+}
+_CERTIFICATE = {"ssl_certificate_file": __file__}
 
 
 @pytest.mark.parametrize(
@@ -164,42 +182,11 @@ _PASSWORD = {"sasl_username": "u", "sasl_password": "s"}
     [
         ({}, "User:ANONYMOUS"),
         ({"security_protocol": "SSL"}, "User:ANONYMOUS"),
-        ({"security_protocol": "SSL", "ssl_certificate_file": __file__}, None),
-        (
-            {
-                "security_protocol": "SASL_SSL",
-                "sasl_mechanism": "SCRAM-SHA-512",
-                "ssl_certificate_file": __file__,
-                **_PASSWORD,
-            },
-            "User:u",
-        ),
-        (
-            {
-                "security_protocol": "SASL_PLAINTEXT",
-                "sasl_mechanism": "PLAIN",
-                "principal": "User:sa-1",
-                **_PASSWORD,
-            },
-            "User:sa-1",
-        ),
-        (
-            {
-                "security_protocol": "SASL_SSL",
-                "sasl_mechanism": "OAUTHBEARER",
-                "sasl_token_provider": "signer",
-            },
-            None,
-        ),
-        (
-            {
-                "security_protocol": "SASL_SSL",
-                "sasl_mechanism": "GSSAPI",
-                "sasl_kerberos_principal": "mirror@EXAMPLE.COM",
-                "sasl_kerberos_keytab_file": __file__,
-            },
-            None,
-        ),
+        ({"security_protocol": "SSL", **_CERTIFICATE}, None),
+        ({**_PLAIN, **_SCRAM, **_CERTIFICATE}, "User:u"),
+        ({**_PLAIN, "principal": "User:sa-1"}, "User:sa-1"),
+        (_TOKENS, None),
+        (_TICKETS, None),
     ],
 )
 def test_whom_brokers_take_mirror_for(
