@@ -13,22 +13,16 @@ import pytest
 from mirror.clusters.wire.checksum import joined
 from mirror.errors import CorruptBatchError
 from mirror.records import batch, records, scan
+from tests.harness import hostile_batches as hostile
 
 pytestmark = pytest.mark.unit
 
 values = st.lists(st.binary(max_size=1500), min_size=1, max_size=6)
 
 
-def stored(
-    value: bytes, offset: int, *, key: bytes = b"key", attributes: int = 0
-) -> bytearray:
+def stored(value: bytes, offset: int) -> bytearray:
     """One batch of one record, as a broker stores it."""
-    encoded = records.encode([(key, value)])
-    whole = encoded.header + bytes(encoded.body)
-    whole[:8] = offset.to_bytes(8, "big")
-    whole[21:23] = attributes.to_bytes(2, "big")
-    whole[17:21] = crc32c(bytes(whole[21:])).to_bytes(4, "big")
-    return whole
+    return bytearray(hostile.stored(hostile.record(value=value), base=offset))
 
 
 def read(log: bytes | bytearray) -> batch.Batches:
@@ -110,7 +104,9 @@ def test_where_batches_lead_to_is_seen_beforehand(
 
 def _control(key: bytes, offset: int) -> bytearray:
     """A control batch; the key says how a transaction ended."""
-    return stored(b"", offset, key=key, attributes=batch.CONTROL | batch.TRANSACTIONAL)
+    attributes = batch.CONTROL | batch.TRANSACTIONAL
+    section = hostile.record(key, b"")
+    return bytearray(hostile.stored(section, base=offset, attributes=attributes))
 
 
 def test_what_stands_behind_a_damaged_marker_is_not_counted() -> None:
