@@ -42,8 +42,7 @@ from mirror.cli.output import (
     table,
 )
 from mirror.cli.spread import spread
-from mirror.clusters.at_once import begun
-from mirror.clusters.reach import Reach
+from mirror.clusters.reach import Reach, begun
 from mirror.config.section_names import scoped_flow
 from mirror.errors import ClusterError, MirrorError, UnreachableError
 from mirror.host import operator_name

@@ -12,7 +12,7 @@ import contextlib
 import math
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.errors import ClusterError
 
+T = TypeVar("T")
 _GROUP, _TRANSACTION = 0, 1
 _MANY_COORDINATORS = 4
 """From this version on, one request can ask for many coordinators."""
@@ -86,7 +87,7 @@ class Cluster:
             try:
                 connection = self._connection(host.strip("[]"), int(port))
                 with contextlib.closing(connection):
-                    self._learn(connection.call(_metadata_request([])))
+                    self._learn(connection.call(metadata_request([])))
             except UnreachableError as error:
                 failures.append(f"{error}{self._hint(error)}")
             except AuthenticationError as error:
@@ -225,7 +226,7 @@ class Cluster:
 
     def refresh(self) -> None:
         """Update the list of brokers."""
-        self._learn(self.call(_metadata_request([])))
+        self._learn(self.call(metadata_request([])))
 
     def topics(
         self, names: Iterable[str] | None = None, *, node: int | None = None
@@ -236,7 +237,7 @@ class Cluster:
         """
         if names is not None and not (names := list(names)):
             return {}
-        self._learn(answer := self.call(_metadata_request(names), node=node))
+        self._learn(answer := self.call(metadata_request(names), node=node))
         shown = {topic.name: topic_of(topic) for topic in answer.topics}
         if names is None:
             self._leaders.keep_only({topic.topic_id for topic in shown.values()})
@@ -291,7 +292,7 @@ class Cluster:
         while left := self._brokers.keys() - asked:
             asked.add(node := next(each for each in self._in_turn() if each in left))
             try:
-                answer = self.call(_metadata_request(names), node=node)
+                answer = self.call(metadata_request(names), node=node)
             except UnreachableError:
                 self.doubt(node)
                 continue
@@ -369,12 +370,11 @@ class Cluster:
         self, keys: Sequence[str], kind: int
     ) -> Iterator[tuple[str, Any]]:
         spoken = self.any_connection().version(FindCoordinatorRequest)
-        step = _KEYS_AT_ONCE if spoken >= _MANY_COORDINATORS else 1
-        for first in range(0, len(keys), step):
-            part = keys[first : first + step]
+        most = _KEYS_AT_ONCE if spoken >= _MANY_COORDINATORS else 1
+        for part in in_parts(keys, most):
             answer = self.call(
                 FindCoordinatorRequest(
-                    key=part[0], key_type=kind, coordinator_keys=list(part)
+                    key=part[0], key_type=kind, coordinator_keys=part
                 )
             )
             if answer.coordinators:
@@ -407,11 +407,19 @@ class Cluster:
             )
 
 
-def _metadata_request(names: Iterable[str] | None) -> MetadataRequest:
+def metadata_request(names: Iterable[str] | None, **also: bool) -> MetadataRequest:
+    """Asks for brokers, and for these topics (None: all), of which none is created."""
     entry = MetadataRequest.MetadataRequestTopic
     return MetadataRequest(
         topics=None
         if names is None
         else [entry(topic_id=NO_ID, name=name) for name in names],
         allow_auto_topic_creation=False,
+        **also,
     )
+
+
+def in_parts(some: Iterable[T], most: int) -> Iterator[list[T]]:
+    """Parts with so many each, for requests that take no more."""
+    listed = list(some)
+    return (listed[at : at + most] for at in range(0, len(listed), most))

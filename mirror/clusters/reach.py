@@ -1,21 +1,27 @@
 """Several clusters by alias, each connected when first used.
 
 Main type: `Reach`, a context manager over a configuration's clusters. A cluster that
-does not answer is tried only once, so it costs its timeout only once.
+does not answer is tried only once, so it costs its timeout only once. `at_once`, and
+`begun`, which does not wait for it, work on several, a thread for each: one waits while
+the others do. A `Cluster` is not thread-safe: no two pieces of work may use the same.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from mirror.clusters.cluster import Cluster
 from mirror.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from mirror.config.cluster_settings import ClusterConfig
+
+T = TypeVar("T")
 
 
 class Reach:
@@ -60,3 +66,20 @@ class Reach:
             if isinstance(cluster, Cluster):
                 cluster.close()
         self._reached.clear()
+
+
+def at_once(work: Sequence[Callable[[], T]]) -> list[Future[T]]:
+    """All of it, done or failed, in this order."""
+    wait(futures := begun(work))
+    return futures
+
+
+def begun(work: Sequence[Callable[[], T]]) -> list[Future[T]]:
+    """The same while it is being done: the process ends no sooner."""
+    if not work:
+        return []
+    pool = ThreadPoolExecutor(len(work))
+    # Copied, since for how long brokers are waited for counts there as well.
+    futures = [pool.submit(copy_context().run, each) for each in work]
+    pool.shutdown(wait=False)
+    return futures

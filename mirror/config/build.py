@@ -7,7 +7,6 @@ other: valid sections are built and passed on to `rules`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 import re
 from typing import Any, TypeVar
 
@@ -25,31 +24,23 @@ from mirror.config.values import near
 _Section = TypeVar("_Section", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
-    """The valid part of a configuration; all of it, if there are no problems."""
-
-    config: MirrorConfig
-    problems: tuple[str, ...]
-
-
-def build(document: Document) -> Built:
-    """Check every section against the schema."""
+def build(document: Document) -> tuple[MirrorConfig, list[str]]:
+    """Check every section against the schema: the valid part of the configuration, and
+    the problems; it is all of it if there are none.
+    """
     builder = _Builder(document)
     clusters = builder.clusters()
     flows = builder.flows(builder.defaults())
     pairs = builder.pairs()
     service = builder.section(ServiceConfig, ("service",), builder.mapping("service"))
     builder.unknown_sections()
-    return Built(
-        config=MirrorConfig(
-            clusters=clusters,
-            flows=_with_homes(flows, pairs),
-            recovery=pairs,
-            service=service or ServiceConfig(),
-        ),
-        problems=(*document.problems, *document.by_hand, *builder.problems),
+    config = MirrorConfig(
+        clusters=clusters,
+        flows=_with_homes(flows, pairs),
+        recovery=pairs,
+        service=service or ServiceConfig(),
     )
+    return config, [*document.problems, *document.by_hand, *builder.problems]
 
 
 def _with_homes(
@@ -218,6 +209,7 @@ _CALLED = {
     "recovery": "a pair",
     "service": "service",
 }
+_EXAMPLE = '; use "broker-1.example.com:9092"'
 _IN_LIST = re.compile(r"\[\d+\]: ")
 _KINDS = {
     "int": "is not a whole number",
@@ -286,7 +278,8 @@ def _sentence(
     if kind in {"extra_forbidden", "invalid_key"}:  # a name that is no text, too
         return f"unknown setting{_meant(place[-1], model)}"
     if kind == "missing":
-        return "is missing" + _example(place[-1])
+        servers = place[-1] == "bootstrap_servers"
+        return f"is missing{_EXAMPLE if servers else ''}"
     info = model.model_fields[place[-1]]
     if is_secret(info):
         return "must be text: write it in quotes"
@@ -299,12 +292,12 @@ def _sentence(
     if kind in _BOUNDS:
         words, bound = _BOUNDS[kind]
         return f"{value} is {words} {context[bound]:g}"
-    unit = (
-        "; write seconds, without a unit"
-        if kind == "float_parsing" and place[-1].endswith("_seconds")
-        else ""
-    )
-    return f"{_shown(value)} {_what_is_wrong(kind)}{unit}{_comment_hint(value)}"
+    text = f"{_shown(value)} {_what_is_wrong(kind)}"
+    if kind == "float_parsing" and place[-1].endswith("_seconds"):
+        text += "; write seconds, without a unit"
+    if isinstance(value, str) and "#" in value:
+        text += "; a comment cannot follow a value on the same line"
+    return text
 
 
 def _meant(name: str, model: type[BaseModel]) -> str:
@@ -330,18 +323,6 @@ def _choices(annotation: Any) -> tuple[str, ...]:
     for part in parts:
         words += _choices(part)
     return words
-
-
-def _example(name: str) -> str:
-    if name == "bootstrap_servers":
-        return '; use "broker-1.example.com:9092"'
-    return ""
-
-
-def _comment_hint(value: Any) -> str:
-    if isinstance(value, str) and "#" in value:
-        return "; a comment cannot follow a value on the same line"
-    return ""
 
 
 def _shown(value: Any) -> str:

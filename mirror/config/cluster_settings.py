@@ -9,6 +9,7 @@ passes. Nothing is read or connected here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, PrivateAttr, model_validator
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 ANONYMOUS = "User:ANONYMOUS"
 """Whom brokers take a client for that does not log in."""
+_credential = partial(keys, where=Where.CREDENTIAL)
+_Extension = Annotated[str, BeforeValidator(values.sasl_extension)]
+_login_option = partial(keys, where=Where.LOGIN)
 
 
 class ClusterConfig(Section):
@@ -60,7 +64,7 @@ class ClusterConfig(Section):
         BeforeValidator(values.upper),
     ] = setting(
         default="PLAINTEXT",
-        mm2=keys("security.protocol", where=Where.CREDENTIAL),
+        mm2=_credential("security.protocol"),
         description="Not case-sensitive.",
     )
     sasl_mechanism: (
@@ -71,18 +75,18 @@ class ClusterConfig(Section):
         | None
     ) = setting(
         default=None,
-        mm2=keys("sasl.mechanism", where=Where.CREDENTIAL),
+        mm2=_credential("sasl.mechanism"),
         description="Required for SASL_*; null otherwise. GSSAPI is Kerberos, which "
         "needs mirror[kerberos].",
     )
     sasl_username: Text | None = setting(
         default=None,
-        mm2=keys("sasl.jaas.config", where=Where.CREDENTIAL),
+        mm2=_credential("sasl.jaas.config"),
         description="Required for PLAIN and SCRAM; null otherwise.",
     )
     sasl_password: Secret | None = setting(
         default=None,
-        mm2=keys("sasl.jaas.config", where=Where.CREDENTIAL),
+        mm2=_credential("sasl.jaas.config"),
         description="Better kept in sasl_password_file or in the environment. Null: "
         "read from sasl_password_file.",
     )
@@ -95,27 +99,23 @@ class ClusterConfig(Section):
         Annotated[str, BeforeValidator(values.token_endpoint)] | None
     ) = setting(
         default=None,
-        mm2=keys("sasl.oauthbearer.token.endpoint.url", where=Where.CREDENTIAL)
-        + keys("oauth.token.endpoint.uri", where=Where.LOGIN),
+        mm2=_credential("sasl.oauthbearer.token.endpoint.url")
+        + _login_option("oauth.token.endpoint.uri"),
         description="For OAUTHBEARER: https://... requests tokens with client "
         "credentials; file:///... is a file that holds a token, read again for each "
         "connection. Null: use sasl_token_provider.",
     )
     sasl_oauthbearer_client_credentials_client_id: Text | None = setting(
         default=None,
-        mm2=keys(
-            "sasl.oauthbearer.client.credentials.client.id", where=Where.CREDENTIAL
-        )
-        + keys("clientId", "oauth.client.id", where=Where.LOGIN),
+        mm2=_credential("sasl.oauthbearer.client.credentials.client.id")
+        + _login_option("clientId", "oauth.client.id"),
         description="The client id for the token endpoint. Null for a token file or a "
         "provider.",
     )
     sasl_oauthbearer_client_credentials_client_secret: Secret | None = setting(
         default=None,
-        mm2=keys(
-            "sasl.oauthbearer.client.credentials.client.secret", where=Where.CREDENTIAL
-        )
-        + keys("clientSecret", "oauth.client.secret", where=Where.LOGIN),
+        mm2=_credential("sasl.oauthbearer.client.credentials.client.secret")
+        + _login_option("clientSecret", "oauth.client.secret"),
         description="The client secret; better kept in the file below or in the "
         "environment. Null: read from that file.",
     )
@@ -126,8 +126,8 @@ class ClusterConfig(Section):
     )
     sasl_oauthbearer_scope: Text | None = setting(
         default=None,
-        mm2=keys("sasl.oauthbearer.scope", where=Where.CREDENTIAL)
-        + keys("scope", "oauth.scope", where=Where.LOGIN),
+        mm2=_credential("sasl.oauthbearer.scope")
+        + _login_option("scope", "oauth.scope"),
         description="The scope to request. Null: the endpoint's default.",
     )
     sasl_oauthbearer_parameters: Mapping[str, str] = setting(
@@ -136,30 +136,20 @@ class ClusterConfig(Section):
         description="Further parameters for the token endpoint, such as {audience: "
         "kafka}. Empty: none.",
     )
-    sasl_oauthbearer_extensions: Mapping[
-        Annotated[str, BeforeValidator(values.sasl_extension)], str
-    ] = setting(
+    sasl_oauthbearer_extensions: Mapping[_Extension, str] = setting(
         default={},
         description="SASL extensions to send to the brokers with each token, such as "
         "{logicalCluster: lkc-1}. Empty: none.",
     )
     sasl_oauthbearer_ca_file: FileOrFolder | None = setting(
         default=None,
-        mm2=keys(
-            "ssl.truststore.location",
-            "oauth.ssl.truststore.location",
-            where=Where.LOGIN,
-        ),
+        mm2=_login_option("ssl.truststore.location", "oauth.ssl.truststore.location"),
         description="Certificates to trust at the token endpoint: a PEM file, or a "
         "PKCS12 or JKS trust store. Null: the system's.",
     )
     sasl_oauthbearer_ca_password: Secret | None = setting(
         default=None,
-        mm2=keys(
-            "ssl.truststore.password",
-            "oauth.ssl.truststore.password",
-            where=Where.LOGIN,
-        ),
+        mm2=_login_option("ssl.truststore.password", "oauth.ssl.truststore.password"),
         description="Password of that trust store. Null: none, as for PEM.",
     )
     sasl_oauthbearer_timeout_seconds: Number = setting(
@@ -182,57 +172,53 @@ class ClusterConfig(Section):
     )
     sasl_kerberos_principal: Text | None = setting(
         default=None,
-        mm2=keys("sasl.jaas.config", where=Where.CREDENTIAL),
+        mm2=_credential("sasl.jaas.config"),
         description="For GSSAPI: mirror's own name in its realm, such as "
         "mirror@EXAMPLE.COM. Required there; null otherwise.",
     )
     sasl_kerberos_keytab_file: File | None = setting(
         default=None,
-        mm2=keys("sasl.jaas.config", where=Where.CREDENTIAL),
+        mm2=_credential("sasl.jaas.config"),
         description="For GSSAPI: the keytab with that principal's key, read again for "
         "each ticket. Required there; null otherwise.",
     )
     sasl_kerberos_service_name: Text | None = setting(
         default=None,
-        mm2=keys("sasl.kerberos.service.name", where=Where.CREDENTIAL),
+        mm2=_credential("sasl.kerberos.service.name"),
         description="For GSSAPI: the first part of the brokers' principals. Null: "
         "kafka.",
     )
     ssl_ca_file: FileOrFolder | None = setting(
         default=None,
-        mm2=keys("ssl.truststore.location", where=Where.CREDENTIAL),
+        mm2=_credential("ssl.truststore.location"),
         description="Certificates to trust: a PEM file, a folder of them, or a "
         "PKCS12 or JKS trust store. Null: ssl_ca_certificates, or else the system's.",
     )
     ssl_ca_password: Secret | None = setting(
         default=None,
-        mm2=keys("ssl.truststore.password", where=Where.CREDENTIAL),
+        mm2=_credential("ssl.truststore.password"),
         description="Password of the trust store. Null: none, as for PEM.",
     )
     ssl_ca_certificates: Text | None = setting(
         default=None,
-        mm2=keys(
-            "ssl.truststore.certificates", where=Where.CREDENTIAL, read=readers.pem
-        ),
+        mm2=_credential("ssl.truststore.certificates", read=readers.pem),
         instead_of="ssl_ca_file",
         description="Certificates to trust, as PEM text. Null: see ssl_ca_file.",
     )
     ssl_certificate_file: File | None = setting(
         default=None,
-        mm2=keys("ssl.keystore.location", where=Where.CREDENTIAL),
+        mm2=_credential("ssl.keystore.location"),
         description="The client certificate: a PEM file, or a PKCS12 or JKS key store. "
         "Null: ssl_certificate_chain, or else none.",
     )
     ssl_certificate_password: Secret | None = setting(
         default=None,
-        mm2=keys("ssl.keystore.password", where=Where.CREDENTIAL),
+        mm2=_credential("ssl.keystore.password"),
         description="Password of the key store. Null: none, as for PEM.",
     )
     ssl_certificate_chain: Text | None = setting(
         default=None,
-        mm2=keys(
-            "ssl.keystore.certificate.chain", where=Where.CREDENTIAL, read=readers.pem
-        ),
+        mm2=_credential("ssl.keystore.certificate.chain", read=readers.pem),
         instead_of="ssl_certificate_file",
         description="The client certificate and its intermediate CAs, as PEM text. "
         "Null: see ssl_certificate_file.",
@@ -244,22 +230,20 @@ class ClusterConfig(Section):
     )
     ssl_key: Secret | None = setting(
         default=None,
-        mm2=keys("ssl.keystore.key", where=Where.CREDENTIAL, read=readers.pem),
+        mm2=_credential("ssl.keystore.key", read=readers.pem),
         description="The client's private key as PEM text, for ssl_certificate_chain. "
         "Null: see ssl_key_file.",
     )
     ssl_key_password: Secret | None = setting(
         default=None,
-        mm2=keys("ssl.key.password", where=Where.CREDENTIAL),
+        mm2=_credential("ssl.key.password"),
         description="Password of the private key. Null: the key is not encrypted, or "
         "in a store that has the same password.",
     )
     ssl_check_hostname: bool = setting(
         default=True,
-        mm2=keys(
-            "ssl.endpoint.identification.algorithm",
-            where=Where.CREDENTIAL,
-            read=readers.whether_set,
+        mm2=_credential(
+            "ssl.endpoint.identification.algorithm", read=readers.whether_set
         ),
         description="Whether a broker's certificate must match the host that mirror "
         "connects to.",
@@ -358,9 +342,7 @@ def check(cluster: ClusterConfig) -> None:
             _check_tickets(cluster)
         else:
             _check_password(cluster)
-    elif given := _given(
-        cluster, "sasl_mechanism", *_LOGIN, *_OF_TOKENS, *_OF_KERBEROS
-    ):
+    elif given := cluster.filled("sasl_mechanism", *_LOGIN, *_OF_TOKENS, *_OF_KERBEROS):
         raise refusal(
             given[0],
             f"security_protocol {protocol} does not use it",
@@ -372,13 +354,9 @@ def check(cluster: ClusterConfig) -> None:
 
 def _check_password(cluster: ClusterConfig) -> None:
     protocol = cluster.security_protocol
-    passwords = _given(cluster, *_PASSWORDS)
-    if len(passwords) > 1:
-        raise refusal("sasl_password_file", "the password is set twice", "keep one")
+    passwords = cluster.one_of(*_PASSWORDS, what="password")
     missing = [
-        name
-        for name in ("sasl_mechanism", "sasl_username")
-        if not _given(cluster, name)
+        name for name in ("sasl_mechanism", "sasl_username") if not cluster.filled(name)
     ]
     if not passwords:
         missing.append("sasl_password_file (or sasl_password)")
@@ -394,14 +372,14 @@ def _check_tickets(cluster: ClusterConfig) -> None:
     """GSSAPI: whose tickets, and the key that gets them."""
     _refuse(cluster, _LOGIN, f"use {_and([*_TICKETS])}")
     _refuse(cluster, _OF_TOKENS, "set sasl_mechanism to OAUTHBEARER")
-    missing = [name for name in _TICKETS if not _given(cluster, name)]
+    missing = [name for name in _TICKETS if not cluster.filled(name)]
     if missing:
         raise refusal("sasl_mechanism", f"GSSAPI also needs {_and(missing)}", "add it")
 
 
 def _refuse(cluster: ClusterConfig, settings: Sequence[str], right: str) -> None:
     """Refuse settings that this mechanism does not use."""
-    if useless := _given(cluster, *settings):
+    if useless := cluster.filled(*settings):
         raise refusal(
             useless[0],
             f"sasl_mechanism {cluster.sasl_mechanism} does not use it",
@@ -426,7 +404,7 @@ def _check_tokens(cluster: ClusterConfig) -> None:
         raise refusal("sasl_token_options", "nothing uses it", f"add {_PROVIDER}")
     if url is None or url.startswith("file:"):
         source = _PROVIDER if url is None else "a token in a file"
-        if useless := _given(cluster, *_OF_ENDPOINT):
+        if useless := cluster.filled(*_OF_ENDPOINT):
             raise refusal(useless[0], f"{source} does not use it", "remove it")
     else:
         _check_client(cluster, url)
@@ -434,15 +412,13 @@ def _check_tokens(cluster: ClusterConfig) -> None:
 
 def _check_client(cluster: ClusterConfig, url: str) -> None:
     """The client id and secret for a token endpoint."""
-    secrets = _given(cluster, _SECRET, f"{_SECRET}_file")
-    if len(secrets) > 1:
-        raise refusal(f"{_SECRET}_file", "the secret is set twice", "keep one")
-    missing = [] if _given(cluster, _CLIENT) else [_CLIENT]
+    secrets = cluster.one_of(_SECRET, f"{_SECRET}_file", what="secret")
+    missing = [] if cluster.filled(_CLIENT) else [_CLIENT]
     if not secrets:
         missing.append(f"{_SECRET}_file (or {_SECRET})")
     if missing:
         raise refusal(_ENDPOINT, f"it also needs {_and(missing)}", "add it")
-    if _given(cluster, "sasl_oauthbearer_ca_file") and not url.startswith("https:"):
+    if cluster.filled("sasl_oauthbearer_ca_file") and not url.startswith("https:"):
         raise refusal(
             "sasl_oauthbearer_ca_file",
             f"{_ENDPOINT} is not an https: address",
@@ -452,7 +428,7 @@ def _check_client(cluster: ClusterConfig, url: str) -> None:
 
 def _check_tls(cluster: ClusterConfig) -> None:
     protocol = cluster.security_protocol
-    files = _given(cluster, *_TLS_SETTINGS)
+    files = cluster.filled(*_TLS_SETTINGS)
     if files and not protocol.endswith("SSL"):
         raise refusal(
             files[0],
@@ -485,11 +461,6 @@ def _check_principal(cluster: ClusterConfig) -> None:
             f'"{cluster.principal}" is not what ACLs call a single user',
             "use its kind and name, such as User:mirror",
         )
-
-
-def _given(cluster: ClusterConfig, *names: str) -> list[str]:
-    """Those that are set."""
-    return [name for name in names if getattr(cluster, name) not in (None, {})]
 
 
 def _and(words: list[str]) -> str:

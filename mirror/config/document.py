@@ -20,6 +20,16 @@ Path = tuple[str, ...]
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
+@dataclass(slots=True, kw_only=True)
+class Findings:
+    """What a reader has to say about a file, as it reads."""
+
+    warnings: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    by_hand: list[str] = field(default_factory=list)
+    """As of `Document`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """Sections as plain mappings, with the warnings and problems so far."""

@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
@@ -18,7 +18,18 @@ GroupPatterns = Annotated[tuple[str, ...], BeforeValidator(values.group_patterns
 
 GROUPS_EXCLUDE = (r"console-consumer-.*", r"connect-.*", r"__.*")
 """MirrorMaker 2's default."""
-_REPLICAS = Differs("3", "as replication_factor")
+
+
+def _replicas(of: str, *names: str) -> Any:
+    return setting(
+        default=None,
+        ge=-1,
+        le=32767,
+        mm2=keys(*names),
+        mm2_default=Differs("3", "as replication_factor"),
+        description=f"Replicas of {of}. Null: as replication_factor; -1: the brokers' "
+        "default; 0 is refused.",
+    )
 
 
 class GroupSettings(Section):
@@ -118,34 +129,16 @@ class GroupSettings(Section):
         mm2=keys("offset-syncs.topic.location"),
         description="The cluster in which MirrorMaker 2 will look for them.",
     )
-    checkpoints_replication_factor: Whole | None = setting(
-        default=None,
-        ge=-1,
-        le=32767,
-        mm2=keys("checkpoints.topic.replication.factor"),
-        mm2_default=_REPLICAS,
-        description="Replicas of the checkpoints topic. Null: as "
-        "replication_factor; -1: the brokers' default; 0 is refused.",
+    checkpoints_replication_factor: Whole | None = _replicas(
+        "the checkpoints topic", "checkpoints.topic.replication.factor"
     )
-    heartbeats_replication_factor: Whole | None = setting(
-        default=None,
-        ge=-1,
-        le=32767,
-        mm2=keys("heartbeats.topic.replication.factor"),
-        mm2_default=_REPLICAS,
-        description="Replicas of the topic `heartbeats`. Null: as "
-        "replication_factor; -1: the brokers' default; 0 is refused.",
+    heartbeats_replication_factor: Whole | None = _replicas(
+        "the topic `heartbeats`", "heartbeats.topic.replication.factor"
     )
-    offset_syncs_replication_factor: Whole | None = setting(
-        default=None,
-        ge=-1,
-        le=32767,
-        mm2=keys(
-            "offset-syncs.topic.replication.factor", "offsets.topic.replication.factor"
-        ),
-        mm2_default=_REPLICAS,
-        description="Replicas of the offset syncs topic. Null: as "
-        "replication_factor; -1: the brokers' default; 0 is refused.",
+    offset_syncs_replication_factor: Whole | None = _replicas(
+        "the offset syncs topic",
+        "offset-syncs.topic.replication.factor",
+        "offsets.topic.replication.factor",
     )
 
     @model_validator(mode="after")

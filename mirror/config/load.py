@@ -54,20 +54,16 @@ def load(
     """
     variables = os.environ if environ is None else environ
     document = environment.lay_over(read(path, variables), variables)
-    built = build(document)
+    config, wrong = build(document)
     problems = [
-        *built.problems,
-        *rules.problems(
-            built.config,
-            spelled=document.spelled,
-            complete=not built.problems,
-        ),
-        *_missing_files(built.config, document),
+        *wrong,
+        *rules.problems(config, spelled=document.spelled, complete=not wrong),
+        *_missing_files(config, document),
     ]
     if problems:
         # A cluster's setting that reaches several flows is wrong once.
         raise ConfigError(_without_echoes(list(dict.fromkeys(problems))))
-    return built.config, (*document.warnings, *_idle_flows(built.config, document))
+    return config, (*document.warnings, *_idle_flows(config, document))
 
 
 def _without_echoes(problems: list[str]) -> list[str]:

@@ -13,7 +13,6 @@ same one and call no hooks. So `why_unusable` is asked where hooks are called, a
 from __future__ import annotations
 
 from collections.abc import Mapping
-import re
 import shutil
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -257,7 +256,12 @@ def pair_name(one: str, other: str, scope: str | None = None) -> str:
 
 # ---- the hooks of a pair ----
 
-_ADDRESS = re.compile(r"https?://[^\s/?#@]+([/?][^\s#]*)?")
+_address = values.form(
+    r"https?://[^\s/?#@]+([/?][^\s#]*)?",
+    "not a valid address; use https://ops.example.com/stop without user and password",
+    shows=False,
+    strip=True,
+)
 
 
 def _arguments(value: Any) -> tuple[str, ...]:
@@ -269,16 +273,6 @@ def _arguments(value: Any) -> tuple[str, ...]:
     if not value[0].strip():
         values.refuse("the first word is empty; it must be a program")
     return tuple(value)
-
-
-def _address(value: Any) -> str:
-    """The message does not repeat it: people write passwords into addresses."""
-    if not isinstance(value, str) or not _ADDRESS.fullmatch(value.strip()):
-        values.refuse(
-            "not a valid address; use https://ops.example.com/stop without user and "
-            "password"
-        )
-    return value.strip()
 
 
 class HookConfig(Section):

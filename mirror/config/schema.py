@@ -37,14 +37,12 @@ from mirror.config.section import (
     keys,
     setting,
 )
-from mirror.config.section_names import complete
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.values import near
 from mirror.errors import ConfigError
 from mirror.policy import choice, naming
-from mirror.policy.choice import PolicyName, make_policy
+from mirror.policy.choice import PolicyName, Rule, make_policy
 from mirror.policy.naming import SCHEMAS
-from mirror.policy.rename_rule import Rule
 from mirror.policy.selection import TopicFilter
 
 if TYPE_CHECKING:
@@ -331,8 +329,8 @@ class FlowConfig(
         default=100_000_000,
         ge=0,
         description="With offsets: same, where a log of the source begins at n, its "
-        "copy is padded up to n first, at some million offsets a second. A topic with a "
-        "partition that begins later is translated. 0: nothing is padded.",
+        "copy is padded up to n first, at some million offsets a second. A topic of "
+        "which a partition begins later is translated. 0: nothing is padded.",
     )
     exactly_once: bool = setting(
         default=True,
@@ -580,11 +578,6 @@ class MirrorConfig(Section):
     service: ServiceConfig = ServiceConfig()
     everywhere: tuple[FlowConfig, ...] = ()
     """Filled in by `select`: all enabled flows, also those of other processes."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _complete(cls, raw: Any) -> Any:
-        return complete(raw) if isinstance(raw, Mapping) else raw
 
     @model_validator(mode="after")
     def _flows_know_clusters(self) -> Self:

@@ -40,14 +40,13 @@ _OF_OAUTH = (
 _TLS = ("ssl_ca_file", "ssl_certificate_file", "ssl_key_file")
 
 
-def _http(value: Any) -> str:
-    """One address, without a user, a password or a query."""
-    if not isinstance(value, str) or not _ADDRESS.fullmatch(value.strip()):
-        refuse(
-            "not a valid address; use https://id.example.com/oauth2/token without user "
-            "and password"
-        )
-    return value.strip()
+_http = values.form(
+    _ADDRESS,
+    "not a valid address; use https://id.example.com/oauth2/token without user and "
+    "password",
+    shows=False,
+    strip=True,
+)
 
 
 def _of_one_service(value: Any) -> tuple[str, ...]:
@@ -195,45 +194,44 @@ class RegistryConfig(Section):
 
     def _check_login(self) -> None:
         logins = {
-            "username": self._given("username", *_PASSWORDS),
-            "token_file": self._given(*_TOKENS),
-            "oauth_token_endpoint_url": self._given("oauth_token_endpoint_url"),
+            "username": self.filled("username", *_PASSWORDS),
+            "token_file": self.filled(*_TOKENS),
+            "oauth_token_endpoint_url": self.filled("oauth_token_endpoint_url"),
         }
         chosen = [name for name, given in logins.items() if given]
         if len(chosen) > 1:
             first, second = (logins[name][0] for name in chosen[:2])
             raise values.refusal(second, f"{first} is another login", "keep one")
-        for names, what in ((_PASSWORDS, "password"), (_TOKENS, "token")):
-            if len(self._given(*names)) > 1:
-                raise values.refusal(names[1], f"the {what} is set twice", "keep one")
-        if self._given("username") and not self._given(*_PASSWORDS):
+        self.one_of(*_TOKENS, what="token")
+        passwords = self.one_of(*_PASSWORDS, what="password")
+        if self.username is not None and not passwords:
             raise values.refusal(
                 "username", "a username needs a password", "add password_file"
             )
-        if (given := self._given(*_PASSWORDS)) and not self._given("username"):
+        if passwords and self.username is None:
             raise values.refusal(
-                given[0], "it has no effect without a username", "add username"
+                passwords[0], "it has no effect without a username", "add username"
             )
         self._check_oauth()
 
     def _check_oauth(self) -> None:
         endpoint = self.oauth_token_endpoint_url
         if endpoint is None:
-            if given := self._given(*_OF_OAUTH):
+            if given := self.filled(*_OF_OAUTH):
                 raise values.refusal(
                     given[0], "nothing uses it", "add oauth_token_endpoint_url"
                 )
             return
-        secrets = self._given("oauth_client_secret", "oauth_client_secret_file")
-        if len(secrets) > 1:
-            raise values.refusal(secrets[1], "the secret is set twice", "keep one")
-        if not self._given("oauth_client_id") or not secrets:
+        secrets = self.one_of(
+            "oauth_client_secret", "oauth_client_secret_file", what="secret"
+        )
+        if not self.filled("oauth_client_id") or not secrets:
             raise values.refusal(
                 "oauth_token_endpoint_url",
                 "it also needs oauth_client_id and oauth_client_secret_file",
                 "add what is missing",
             )
-        if self._given("oauth_ca_file") and not endpoint.startswith("https:"):
+        if self.filled("oauth_ca_file") and not endpoint.startswith("https:"):
             raise values.refusal(
                 "oauth_ca_file",
                 "oauth_token_endpoint_url is not an https: address",
@@ -241,7 +239,7 @@ class RegistryConfig(Section):
             )
 
     def _check_tls(self) -> None:
-        if (given := self._given(*_TLS)) and not any(
+        if (given := self.filled(*_TLS)) and not any(
             each.startswith("https:") for each in self.url
         ):
             raise values.refusal(
@@ -249,31 +247,21 @@ class RegistryConfig(Section):
                 "no address in url begins with https:",
                 "make it one, or remove this",
             )
-        if self._given("ssl_key_file") and not self._given("ssl_certificate_file"):
+        if self.filled("ssl_key_file") and not self.filled("ssl_certificate_file"):
             raise values.refusal(
                 "ssl_key_file",
                 "a key needs its certificate",
                 "add ssl_certificate_file",
             )
 
-    def _given(self, *names: str) -> list[str]:
-        """Those that are set."""
-        return [name for name in names if getattr(self, name) not in (None, {})]
-
 
 # ---- what a flow copies ----
 
-_CONTEXT = re.compile(r"(\.[^:/\s.]+)*")
-
-
-def context(value: Any) -> str:
-    """The name of a context in a registry, which begins with a dot."""
-    if not isinstance(value, str) or not _CONTEXT.fullmatch(value):
-        values.refuse(
-            f"{values.shown(value)} is not the name of a context: it begins with a "
-            "dot, such as .a, and has no colon, slash or space"
-        )
-    return value
+context = values.form(
+    r"(\.[^:/\s.]+)*",
+    "is not the name of a context: it begins with a dot, such as .a, and has no colon, "
+    "slash or space",
+)
 
 
 class SchemaSync(Section):

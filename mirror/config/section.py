@@ -245,3 +245,14 @@ class Section(BaseModel):
             if issubclass(each, Section) and name in each.model_fields
         )
         return declared.on_change
+
+    def filled(self, *names: str) -> list[str]:
+        """Those of these settings that are set."""
+        return [name for name in names if getattr(self, name) not in (None, {})]
+
+    def one_of(self, name: str, file: str, *, what: str) -> list[str]:
+        """`filled` of a secret and its file, of which only one may be set."""
+        found = self.filled(name, file)
+        if len(found) > 1:
+            raise values.refusal(file, f"the {what} is set twice", "keep one")
+        return found

@@ -133,19 +133,8 @@ class HttpSettings(Section):
 
     @model_validator(mode="after")
     def _http_fits(self) -> Self:
-        password = [
-            name
-            for name in ("http_password", "http_password_file")
-            if getattr(self, name) is not None
-        ]
-        if self.http_token is not None and self.http_token_file is not None:
-            raise values.refusal(
-                "http_token_file", "the token is set twice", "keep one"
-            )
-        if len(password) > 1:
-            raise values.refusal(
-                "http_password_file", "the password is set twice", "keep one"
-            )
+        self.one_of("http_token", "http_token_file", what="token")
+        password = self.one_of("http_password", "http_password_file", what="password")
         if password and self.http_username is None:
             raise values.refusal(
                 password[0], "it has no effect without a username", "add http_username"

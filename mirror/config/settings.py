@@ -35,7 +35,7 @@ from mirror.config.section import (
     settings,
     traits,
 )
-from mirror.config.section_names import pair_parts
+from mirror.config.section_names import flow_ends, pair_parts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -69,33 +69,23 @@ def json_schema() -> str:
         "additionalProperties": False,
         "required": ["clusters", "flows"],
         "properties": {
-            "clusters": {
-                "type": "object",
-                "minProperties": 1,
-                "additionalProperties": sections["clusters"],
-            },
-            "defaults": {"anyOf": [sections["flows"], {"type": "null"}]},
-            "flows": {
-                "type": "object",
-                "minProperties": 1,
-                "additionalProperties": {
-                    "anyOf": [sections["flows"], {"type": "null"}]
-                },
-            },
-            "recovery": {
-                "anyOf": [
-                    {
-                        "type": "object",
-                        "additionalProperties": sections["recovery"],
-                    },
-                    {"type": "null"},
-                ]
-            },
-            "service": {"anyOf": [sections["service"], {"type": "null"}]},
+            "clusters": _mapping_of(sections["clusters"], minProperties=1),
+            "defaults": _or_null(sections["flows"]),
+            "flows": _mapping_of(_or_null(sections["flows"]), minProperties=1),
+            "recovery": _or_null(_mapping_of(sections["recovery"])),
+            "service": _or_null(sections["service"]),
         },
         "$defs": definitions,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _mapping_of(section: Mapping[str, Any], **limits: int) -> dict[str, Any]:
+    return {"type": "object", **limits, "additionalProperties": section}
+
+
+def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}
 
 
 def reference() -> str:
@@ -247,25 +237,27 @@ class Setting:
 
 def origins(config: MirrorConfig, document: Document) -> tuple[Setting, ...]:
     """Every setting of the configuration that was built from this document."""
-    raw = document.raw
-    under = raw.get("defaults") or {}
     found: list[Setting] = []
-    for alias, cluster in config.clusters.items():
-        given = _entry(raw, "clusters", alias)
-        found += _settings(cluster, ("clusters", alias), given, document, {})
-    for name, flow in config.flows.items():
-        key = next(
-            (each for each in raw.get("flows", {}) if _named(each) == name), name
-        )
-        given = _entry(raw, "flows", key)
-        found += _settings(flow, ("flows", key), given, document, under)
-    for name, pair in config.recovery.items():
-        key = next((k for k in raw["recovery"] if _is_pair(k, name)), name)
-        given = _entry(raw, "recovery", key)
-        found += _settings(pair, ("recovery", key), given, document, {})
-    given = raw.get("service") or {}
+    for section in ("clusters", "flows", "recovery"):
+        raw = document.raw.get(section) or {}
+        keys = {_name(section, key): key for key in raw}
+        under = (document.raw.get("defaults") or {}) if section == "flows" else {}
+        for name, each in getattr(config, section).items():
+            key = keys.get(name, name)
+            given = raw.get(key) or {}
+            found += _settings(each, (section, key), given, document, under)
+    given = document.raw.get("service") or {}
     found += _settings(config.service, ("service",), given, document, {})
     return tuple(found)
+
+
+def _name(section: str, key: str) -> str:
+    """How the configuration calls what is under this key."""
+    if section == "flows":
+        return "->".join(flow_ends(key) or ())
+    if section == "recovery" and (parts := pair_parts(key)):
+        return pair_name(*parts)
+    return key
 
 
 def shown(info: FieldInfo, value: Any) -> Any:
@@ -317,31 +309,7 @@ def _settings(
         )
 
 
-def _is_pair(key: str, name: str) -> bool:
-    parts = pair_parts(key)
-    return parts is not None and pair_name(*parts) == name
-
-
-def _entry(raw: Mapping[str, Any], section: str, name: str) -> Mapping[str, Any]:
-    return (raw.get(section) or {}).get(name) or {}
-
-
-def _named(key: str) -> str:
-    arrow = "->" if "->" in key else "/"
-    return "->".join(part.strip() for part in key.split(arrow, 1))
-
-
 # ---- what the Helm chart must know ----
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pydantic.fields import FieldInfo
-
-    from mirror.config.section import Key, Section
-
-    Asks = Callable[[type[Section], str, FieldInfo], bool]
 
 _SECRET_KEYS = "(?i)secret|password|token|credential|(access|api|private)[-_.]?key"  # noqa: S105  names only
 """Entries of a mapping that are secrets, unless the setting itself says which."""
@@ -352,39 +320,39 @@ _SECTIONS = {name: each for name, each in SECTIONS.items() if name != "defaults"
 
 def for_chart() -> str:
     """The whole file, in YAML."""
-    lists: dict[str, dict[str, Any]] = {
-        "secret": _names(lambda _section, _name, info: is_secret(info)),
-        "mappings": {
-            name: {
-                field: _pattern(info)
-                for field, info in _with_inner(section)
-                if is_mapping(info) and may_hide_secrets(info)
-            }
-            for name, section in _SECTIONS.items()
-        },
-        "restart": _names(
-            # A setting of a section within one has the effect of the latter.
-            lambda section, name, _info: (
-                Effect.RESTART in section.effect(name.partition(".")[0])
-                and "." not in name
-            )
-        ),
+    secret: dict[str, list[str]] = {}
+    mappings: dict[str, dict[str, str]] = {}
+    restart: dict[str, list[str]] = {}
+    secret_keys: set[str] = set()
+    login_options: set[str] = set()
+    restart_keys: set[str] = set()
+    for name, section in _SECTIONS.items():
+        whole = dict(_with_inner(section))
+        own = settings(section)
+        secret[name] = [field for field, info in whole.items() if is_secret(info)]
+        mappings[name] = {
+            field: _pattern(info)
+            for field, info in whole.items()
+            if is_mapping(info) and may_hide_secrets(info)
+        }
+        # A setting of a section within one has the effect of the latter.
+        restart[name] = [each for each in own if Effect.RESTART in section.effect(each)]
+        for field, info in own.items():
+            for key in traits(info).mm2:
+                if field in restart[name]:
+                    restart_keys.add(key.name)
+                if is_secret(info) and Where.LOGIN in key.where:
+                    login_options.add(key.name)
+                elif is_secret(info) and key.name != _JAAS:
+                    secret_keys.add(key.name)
+    lists: dict[str, Mapping[str, Any]] = {
+        "secret": secret,
+        "mappings": mappings,
+        "restart": restart,
         "properties": {
-            "secret": _keys(
-                lambda _section, _name, info: is_secret(info),
-                lambda key: Where.LOGIN not in key.where and key.name != _JAAS,
-            ),
-            "login": [
-                "password",
-                *_keys(
-                    lambda _section, _name, info: is_secret(info),
-                    lambda key: Where.LOGIN in key.where,
-                ),
-            ],
-            "restart": _keys(
-                lambda section, name, _info: Effect.RESTART in section.effect(name),
-                lambda _key: True,
-            ),
+            "secret": sorted(secret_keys),
+            "login": ["password", *sorted(login_options)],
+            "restart": sorted(restart_keys),
         },
     }
     lines = ["# Made from the model by `make settings`; do not edit."]
@@ -392,15 +360,6 @@ def for_chart() -> str:
         lines.append(f"{name}:")
         lines += [f"  {key}: {json.dumps(value)}" for key, value in values.items()]
     return "\n".join(lines) + "\n"
-
-
-def _names(asks: Asks) -> dict[str, list[str]]:
-    return {
-        name: [
-            field for field, info in _with_inner(section) if asks(section, field, info)
-        ]
-        for name, section in _SECTIONS.items()
-    }
 
 
 def _with_inner(
@@ -411,19 +370,6 @@ def _with_inner(
         yield f"{place}{name}", info
         if (inner := section_of(info)) is not None:
             yield from _with_inner(inner, f"{place}{name}.")
-
-
-def _keys(asks: Asks, counts: Callable[[Key], bool]) -> list[str]:
-    """MirrorMaker 2's names of these settings."""
-    found = {
-        key.name
-        for section in _SECTIONS.values()
-        for field, info in settings(section).items()
-        if asks(section, field, info)
-        for key in traits(info).mm2
-        if counts(key)
-    }
-    return sorted(found)
 
 
 def _pattern(info: FieldInfo) -> str:

@@ -1,13 +1,13 @@
 """What a single setting may be: checks and conversions that the models use.
 
 Functions take what a file or a variable holds and return what the model stores, or
-raise with a message that says what to write. `complete` brings the sections into the
-model's shape. They look at no file and no other section.
+raise with a message that says what to write; `form` makes such a function of a pattern.
+They look at no file and no other section.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
 import difflib
 import re
@@ -16,17 +16,13 @@ import warnings
 
 from pydantic_core import PydanticCustomError
 
+from mirror.policy.choice import Rule, why_wrong
 from mirror.policy.naming import LEGAL_NAME, is_internal, why_illegal
-from mirror.policy.rename_rule import Rule, why_wrong
 
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+):([0-9]{1,5})")
 _HOST = re.compile(r"\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_TOKEN_ENDPOINT = re.compile(
-    r"https?://[^\s/?#@]+(:[0-9]{1,5})?([/?][^\s#]*)?|file:///\S+"
-)
-_EXTENSION = re.compile(r"[A-Za-z]+")
 _OTHER_MECHANISMS = {
     "AWS_MSK_IAM": "is a Java class of Amazon's; OAUTHBEARER does the same with "
     "sasl_token_provider: aws-msk-iam and sasl_token_options: {region: ...}",
@@ -60,32 +56,52 @@ def lower(value: Any) -> Any:
     return value.strip().lower() if isinstance(value, str) else value
 
 
-def alias(value: Any) -> str:
-    """Aliases become parts of topic names, so they must be legal in one."""
-    if not isinstance(value, str) or not LEGAL_NAME.fullmatch(value):
-        refuse(
-            f"{shown(value)} cannot be an alias: aliases become part of topic names, "
-            "which allow only letters, digits, dot, underscore and hyphen"
-        )
-    return value
+def form(
+    pattern: str | re.Pattern[str],
+    wrong: str,
+    *,
+    shows: bool = True,
+    strip: bool = False,
+) -> Callable[[Any], str]:
+    """A check that a text has a form; `wrong`: what to say of another. Not `shows`: the
+    message does not repeat it, since people write passwords into addresses.
+    """
+
+    def check(value: Any) -> str:
+        text = value.strip() if strip and isinstance(value, str) else value
+        if not isinstance(text, str) or not re.fullmatch(pattern, text):
+            refuse(f"{shown(value)} {wrong}" if shows else wrong)
+        return text
+
+    return check
 
 
-def separator(value: Any) -> str:
-    if not isinstance(value, str) or not LEGAL_NAME.fullmatch(value):
-        refuse(
-            f"{shown(value)} is not allowed in a topic's name; use "
-            "letters, digits, dot, underscore and hyphen"
-        )
-    return value
-
-
-def function(value: Any) -> str:
-    """The name of a user's function; whether it exists is checked later."""
-    if not isinstance(value, str) or not _FUNCTION.fullmatch(value.strip()):
-        refuse(
-            f'{shown(value)} does not name a function; use "package.module:function"'
-        )
-    return value.strip()
+# Aliases become parts of topic names, so they must be legal in one.
+alias = form(
+    LEGAL_NAME,
+    "cannot be an alias: aliases become part of topic names, which allow only letters, "
+    "digits, dot, underscore and hyphen",
+)
+separator = form(
+    LEGAL_NAME,
+    "is not allowed in a topic's name; use letters, digits, dot, underscore and hyphen",
+)
+# Whether the function exists is checked later.
+function = form(
+    _FUNCTION, 'does not name a function; use "package.module:function"', strip=True
+)
+token_endpoint = form(
+    r"https?://[^\s/?#@]+(:[0-9]{1,5})?([/?][^\s#]*)?|file:///\S+",
+    "not a valid address of a token endpoint; use https://id.example.com/oauth2/token "
+    "without user and password, or file:///run/secrets/token",
+    shows=False,
+    strip=True,
+)
+# RFC 7628 allows letters only, and keeps `auth` for the token.
+sasl_extension = form(
+    "(?!auth$)[A-Za-z]+",
+    "is not a valid name of a SASL extension: letters only, and not auth",
+)
 
 
 def token_provider(value: Any) -> str:
@@ -142,27 +158,6 @@ def sasl_mechanism(value: Any) -> Any:
     return mechanism
 
 
-def token_endpoint(value: Any) -> str:
-    """The message does not repeat it: people write passwords into addresses."""
-    if not isinstance(value, str) or not _TOKEN_ENDPOINT.fullmatch(value.strip()):
-        refuse(
-            "not a valid address of a token endpoint; use "
-            "https://id.example.com/oauth2/token without user and password, or "
-            "file:///run/secrets/token"
-        )
-    return value.strip()
-
-
-def sasl_extension(value: Any) -> str:
-    """RFC 7628 allows letters only, and keeps `auth` for the token."""
-    if not isinstance(value, str) or not _EXTENSION.fullmatch(value) or value == "auth":
-        refuse(
-            f"{shown(value)} is not a valid name of a SASL extension: letters only, "
-            "and not auth"
-        )
-    return value
-
-
 def switch(value: Any) -> Any:
     """A word; on and off may also be true and false."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
@@ -192,55 +187,43 @@ def start(value: Any) -> Any:
 
 
 def bootstrap_servers(value: Any) -> tuple[str, ...]:
-    servers = listed(value)
-    if not servers:
+    if not (servers := listed(value)):
         refuse('at least one broker is needed, such as "broker-1.example.com:9092"')
-    wrong = []
-    for index, server in enumerate(servers):
-        match = _HOST_PORT.fullmatch(server)
-        if not match or not 0 < int(match.group(2)) < 65536:
-            wrong.append(
-                f"[{index}]: {shown(server)} is not host:port; "
-                'use "broker-1.example.com:9092"'
-            )
-    refuse_all(wrong)
-    return servers
+    return _checked(servers, _wrong_server)
+
+
+def _wrong_server(server: str) -> str | None:
+    match = _HOST_PORT.fullmatch(server)
+    if match and 0 < int(match.group(2)) < 65536:
+        return None
+    return 'is not host:port; use "broker-1.example.com:9092"'
 
 
 def hosts(value: Any) -> tuple[str, ...]:
     """Host names as in a URL, without scheme and port."""
-    found = listed(value)
-    refuse_all(
-        [
-            f'[{index}]: {shown(host)} is not a host\'s name; use "mirror.example.com"'
-            for index, host in enumerate(found)
-            if not _HOST.fullmatch(host)
-        ]
-    )
+    wrong = 'is not a host\'s name; use "mirror.example.com"'
+    found = _checked(value, lambda host: None if _HOST.fullmatch(host) else wrong)
     return tuple(host.lower() for host in found)
 
 
 def patterns(value: Any) -> tuple[str, ...]:
     """Regular expressions, compiled once so that a bad one is found at start."""
-    found = listed(value)
-    refuse_all(
-        [
-            f"[{index}]: {shown(pattern)} {wrong}"
-            for index, pattern in enumerate(found)
-            if (wrong := _wrong_pattern(pattern))
-        ]
-    )
-    return found
+    return _checked(value, _wrong_pattern)
 
 
 def group_patterns(value: Any) -> tuple[str, ...]:
     """The same for groups, whose names may have any character."""
+    return _checked(value, _uncompilable)
+
+
+def _checked(value: Any, why_wrong: Callable[[str], str | None]) -> tuple[str, ...]:
+    """A list of texts, of which none is wrong."""
     found = listed(value)
     refuse_all(
         [
-            f"[{index}]: {shown(pattern)} {wrong}"
-            for index, pattern in enumerate(found)
-            if (wrong := _uncompilable(pattern))
+            f"[{index}]: {shown(each)} {wrong}"
+            for index, each in enumerate(found)
+            if (wrong := why_wrong(each))
         ]
     )
     return found

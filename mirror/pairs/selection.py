@@ -26,7 +26,7 @@ from mirror.offsets import checkpoints, progress, standby
 from mirror.offsets.checkpoints import checkpoints_topic
 from mirror.offsets.standby import StandbyEntry
 from mirror.pairs import risk
-from mirror.policy.rename_rule import Rule
+from mirror.policy.choice import Rule
 from mirror.policy.selection import GroupFilter, select_topics
 from mirror.records.writing import append, ensure_topic
 from mirror.status.wording import moment, named

@@ -1,21 +1,23 @@
 """Which naming policies there are, by the name that a flow's setting `policy` gives.
 
 Main functions: `make_policy`, and `why_unfit`, what keeps a policy from being made.
-A further policy is a class behind `ReplicationPolicy`, and its name here.
+Policies: MirrorMaker 2's default one, and one by rules; without any, all topics keep
+their names, as with MirrorMaker 2's identity policy. A further policy is a class behind
+`ReplicationPolicy`, and its name here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+import re
 from typing import TYPE_CHECKING, Literal
 
-from mirror.policy.naming import HEARTBEATS, NameRange, is_heartbeats
+from mirror.policy.naming import HEARTBEATS, LEGAL_NAME, NameRange, is_heartbeats
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mirror.policy.naming import ReplicationPolicy
-    from mirror.policy.rename_rule import Rule
 
 
 PolicyName = Literal["default", "identity", "rename"]
@@ -38,22 +40,16 @@ def make_policy(
     Raises:
         ValueError: as `why_unfit` says.
     """
-    match name:
-        case "default":
-            return DefaultPolicy(source_alias=source_alias, separator=separator)
-        case "identity":
-            return IdentityPolicy(
-                source_alias=source_alias, separator=separator, aliases=aliases
-            )
-        case "rename":
-            if reason := why_unfit(name, rules):
-                raise ValueError(reason)
-            return RenamePolicy(
-                source_alias=source_alias,
-                separator=separator,
-                rules=tuple(rules),
-                aliases=aliases,
-            )
+    if name == "default":
+        return DefaultPolicy(source_alias=source_alias, separator=separator)
+    if name == "rename" and (reason := why_unfit(name, rules)):
+        raise ValueError(reason)
+    return RenamePolicy(
+        source_alias=source_alias,
+        separator=separator,
+        rules=tuple(rules) if name == "rename" else (),
+        aliases=aliases,
+    )
 
 
 def why_unfit(name: PolicyName, rules: Sequence[Rule]) -> str | None:
@@ -68,84 +64,6 @@ def why_unfit(name: PolicyName, rules: Sequence[Rule]) -> str | None:
             f"policy {name} would not use rename; set policy to rename, or rename to []"
         )
     return None
-
-
-# ---- the policy `rename`: the user's own rules name the copies ----
-#
-# Main type: `RenamePolicy`, which chooses between several rules and handles topics
-# without one. `rename_rule` applies a single rule.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenamePolicy:
-    """The first rule that fits names the copy; a topic that none fits keeps its name.
-
-    Only `heartbeats` keep the prefix. Read backwards, a name is what the first rule
-    that could have made it says, or the topic's own where no rule touches it. Names
-    cannot reveal a loop.
-    """
-
-    source_alias: str
-    rules: tuple[Rule, ...]
-    separator: str = "."
-    aliases: tuple[str, ...] | None = None
-    """Clusters whose heartbeats these are; see `is_heartbeats`."""
-
-    @property
-    def names_source(self) -> bool:
-        return False
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        return tuple(rule.match for rule in self.rules)
-
-    def target_topic(self, topic: str) -> str:
-        if self._unruled().is_heartbeats(topic):
-            return self._unruled().target_topic(topic)
-        for rule in self.rules:
-            if (name := rule.apply(topic)) is not None:
-                return name
-        return topic
-
-    def target_names(self, start: str) -> tuple[NameRange, ...]:
-        # A topic that no rule fits keeps its name.
-        return (NameRange(start=start), *(rule.names() for rule in self.rules))
-
-    def topic_source(self, name: str) -> str | None:
-        if self._unruled().is_heartbeats(name):
-            return self._unruled().topic_source(name)
-        return None if self.upstream_topic(name) is None else self.source_alias
-
-    def upstream_topic(self, name: str) -> str | None:
-        if self._unruled().is_heartbeats(name):
-            return self._unruled().upstream_topic(name)
-        for rule in self.rules:
-            topic = rule.undo(name)
-            # An earlier rule may have taken that topic for itself.
-            if topic is not None and self.target_topic(topic) == name:
-                return topic
-        return name if self.target_topic(name) == name else None
-
-    def original_topic(self, name: str) -> str:
-        if self._unruled().is_heartbeats(name):
-            return HEARTBEATS
-        return self.upstream_topic(name) or name
-
-    def is_cycle(self, topic: str, target_alias: str) -> bool:
-        return self._unruled().is_cycle(topic, target_alias)
-
-    def _unruled(self) -> IdentityPolicy:
-        return IdentityPolicy(
-            source_alias=self.source_alias,
-            separator=self.separator,
-            aliases=self.aliases,
-        )
-
-
-# ---- MirrorMaker 2's two policies, name for name ----
-#
-# Main types: `DefaultPolicy`, which puts the source's alias before a topic's name,
-# and `IdentityPolicy`, which keeps it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,13 +116,17 @@ class DefaultPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IdentityPolicy:
-    """The copy has the topic's own name. Only `heartbeats` keep the prefix.
+class RenamePolicy:
+    """The first rule that fits names the copy; a topic that none fits keeps its name.
 
-    Every topic may have come from the source, so names cannot reveal a loop.
+    Only `heartbeats` keep the prefix. Read backwards, a name is what the first rule
+    that could have made it says, or the topic's own where no rule touches it. Names
+    cannot reveal a loop.
     """
 
     source_alias: str
+    rules: tuple[Rule, ...] = ()
+    """Empty: all topics keep their names."""
     separator: str = "."
     aliases: tuple[str, ...] | None = None
     """Clusters whose heartbeats these are; see `is_heartbeats`."""
@@ -215,36 +137,174 @@ class IdentityPolicy:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        return ()
+        return tuple(rule.match for rule in self.rules)
 
     def target_topic(self, topic: str) -> str:
-        if self.is_heartbeats(topic):
+        if self._is_heartbeats(topic):
             return self._prefixing().target_topic(topic)
+        for rule in self.rules:
+            if (name := rule.apply(topic)) is not None:
+                return name
         return topic
 
     def target_names(self, start: str) -> tuple[NameRange, ...]:
-        return (NameRange(start=start),)
+        # A topic that no rule fits keeps its name.
+        return (NameRange(start=start), *(rule.names() for rule in self.rules))
 
     def topic_source(self, name: str) -> str | None:
-        if self.is_heartbeats(name):
+        if self._is_heartbeats(name):
             return self._prefixing().topic_source(name)
-        return self.source_alias
+        return None if self.upstream_topic(name) is None else self.source_alias
 
     def upstream_topic(self, name: str) -> str | None:
-        if self.is_heartbeats(name):
+        if self._is_heartbeats(name):
             return self._prefixing().upstream_topic(name)
-        return name
+        for rule in self.rules:
+            topic = rule.undo(name)
+            # An earlier rule may have taken that topic for itself.
+            if topic is not None and self.target_topic(topic) == name:
+                return topic
+        return name if self.target_topic(name) == name else None
 
     def original_topic(self, name: str) -> str:
-        return HEARTBEATS if self.is_heartbeats(name) else name
+        if self._is_heartbeats(name):
+            return HEARTBEATS
+        return self.upstream_topic(name) or name
 
     def is_cycle(self, topic: str, target_alias: str) -> bool:
-        if self.is_heartbeats(topic):
-            return self._prefixing().is_cycle(topic, target_alias)
-        return False
+        return self._is_heartbeats(topic) and (
+            self._prefixing().is_cycle(topic, target_alias)
+        )
 
-    def is_heartbeats(self, name: str) -> bool:
+    def _is_heartbeats(self, name: str) -> bool:
         return is_heartbeats(name, self.separator, self.aliases)
 
     def _prefixing(self) -> DefaultPolicy:
         return DefaultPolicy(source_alias=self.source_alias, separator=self.separator)
+
+
+# ---- a rule: a pattern for the topic, a name for its copy ----
+
+
+# Python's and Java's syntax for a group; topic names contain neither \ nor $.
+_REFERENCE = re.compile(r"[\\$](\d)|\\g<(\w+)>|\$\{(\w+)\}")
+_PIECE = re.compile(
+    r"(?P<literal>\\[.\-]|[a-zA-Z0-9_.-])(?![*?+{])"
+    r"|\((?:\?P<(?P<name>\w+)>|(?!\?))(?:[^()\\]|\\.)*\)(?![*?+{])"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Names the copies of topics that match a pattern."""
+
+    match: str
+    """Regular expression for a topic's whole name."""
+    to: str
+    """The copy's name; \\1 or $1 stands for a group of `match`."""
+
+    def apply(self, topic: str) -> str | None:
+        """The copy's name; None if the rule does not match the topic."""
+        match = re.fullmatch(self.match, topic)
+        if match is None:
+            return None
+        return "".join(
+            (match[part] or "") if is_group else str(part)
+            for is_group, part in _parts(self.to)
+        )
+
+    def undo(self, name: str) -> str | None:
+        """A topic whose copy would have this name; None if the rule cannot tell.
+
+        It can if `match` consists of plain text and groups, and `to` uses all of them.
+        """
+        match = re.fullmatch(self._backwards(), name)
+        if match is None:
+            return None
+        found = {key.removeprefix("g"): text for key, text in match.groupdict().items()}
+        topic = found.get("0") or self._with_groups(found)
+        return topic if topic is not None and self.apply(topic) == name else None
+
+    def names(self) -> NameRange:
+        """All names that the rule can give."""
+        (is_group, text), *others = _parts(self.to)
+        if is_group:
+            return NameRange(start="")
+        return NameRange(start=str(text), whole=not others)
+
+    def _with_groups(self, found: Mapping[str, str]) -> str | None:
+        """`match` with these texts in place of its groups."""
+        topic, at, number = "", 0, 0
+        while at < len(self.match):
+            piece = _PIECE.match(self.match, at)
+            if piece is None:
+                return None
+            at = piece.end()
+            if piece["literal"]:
+                topic += piece["literal"][-1]
+                continue
+            number += 1
+            text = found.get(str(number), found.get(piece["name"] or ""))
+            if text is None:
+                return None
+            topic += text
+        return topic
+
+    def _backwards(self) -> str:
+        """A pattern for the copy's name that finds the groups in it."""
+        seen: set[str] = set()
+        pattern = ""
+        for is_group, part in _parts(self.to):
+            if not is_group:
+                pattern += re.escape(str(part))
+            elif str(part) in seen:
+                pattern += f"(?P=g{part})"
+            else:
+                seen.add(str(part))
+                pattern += f"(?P<g{part}>.*)"
+        return pattern
+
+
+def why_wrong(rule: Rule) -> str | None:
+    """What is wrong with `to`; `match` is a valid pattern already."""
+    pattern = re.compile(rule.match)
+    if not rule.to:
+        return "to is empty; it must be the copy's name"
+    for is_group, part in _parts(rule.to):
+        if not is_group:
+            if not LEGAL_NAME.fullmatch(str(part)):
+                return (
+                    f'to "{rule.to}" has characters that a topic cannot have; '
+                    "letters, digits, dot, underscore, hyphen and groups such as \\1 "
+                    "are allowed"
+                )
+        elif isinstance(part, int):
+            if part > pattern.groups:
+                return (
+                    f'to "{rule.to}" names group {part}, but match "{rule.match}" '
+                    f"has {pattern.groups}"
+                )
+        elif part not in pattern.groupindex:
+            return (
+                f'to "{rule.to}" names group {part}, which match "{rule.match}" '
+                "does not have"
+            )
+    return None
+
+
+def _parts(to: str) -> Iterator[tuple[bool, str | int]]:
+    """The parts of the copy's name: (is a group, its text or group)."""
+    at = 0
+    for reference in _REFERENCE.finditer(to):
+        if reference.start() > at:
+            yield False, _plain(to[at : reference.start()])
+        number, *names = reference.groups()
+        name = number or next(filter(None, names))
+        yield True, int(name) if name.isdigit() else name
+        at = reference.end()
+    if at < len(to):
+        yield False, _plain(to[at:])
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\\([.\-])", r"\1", text)

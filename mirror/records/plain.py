@@ -8,7 +8,6 @@ damage, it says nothing, so that what judges bytes stays in `batch` and `records
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import struct
 from typing import TYPE_CHECKING
 
@@ -28,16 +27,9 @@ _MOST_BYTES = 10
 _LAST_OFFSET = (1 << 63) - (1 << 32)
 
 Record = tuple[bytes | None, bytes | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlainRecords:
-    """What a reader may see of an answer."""
-
-    records: tuple[tuple[int, bytes, bytes], ...]
-    """The base offset of the batch, key and value; none with a null among them."""
-    next_offset: int
-    """After the last batch."""
+Seen = tuple[list[tuple[int, bytes, bytes]], int]
+"""What a reader may see of an answer: the base offset of the batch, key and value, none
+with a null among them; and the offset after the last batch."""
 
 
 class _UnusualError(Exception):
@@ -51,7 +43,7 @@ def read(
     *,
     position: int,
     aborted: Sequence[tuple[int, int]],
-) -> PlainRecords | None:
+) -> Seen | None:
     """What `batch.read` and `records.decode` find between start and end; None if that
     takes more than this module knows.
     """
@@ -67,13 +59,13 @@ def _read(
     end: int,
     position: int,
     aborted: Sequence[tuple[int, int]],
-) -> PlainRecords:
+) -> Seen:
     waiting = sorted(((first, producer) for producer, first in aborted), reverse=True)
     hidden: set[int] = set()
     found: list[tuple[int, bytes, bytes]] = []
     reached, next_offset = -1, position
     if at == end:
-        return PlainRecords(records=(), next_offset=position)
+        return [], position
     while at + _HEADER.size <= end:
         (
             base, length, _, form, checksum, attributes, delta, _, _, producer, _, _,
@@ -112,7 +104,7 @@ def _read(
                 if key is not None and value is not None
             ]
     _require(reached >= 0)
-    return PlainRecords(records=tuple(found), next_offset=next_offset)
+    return found, next_offset
 
 
 def _ended(key: bytes | None) -> int:

@@ -153,8 +153,9 @@ class TopicReader:
                     aborted=fetched.aborted,
                 )
             if found is not None:
-                yield found.records
-                self.position = found.next_offset
+                some, behind = found
+                yield some
+                self.position = behind
                 continue
             buffer, seen = self._judged(body, fetched)
             yield records.decode(buffer, seen.rows, newest=self._newest)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mirror.clusters.admin import acls, allowed, brokers
 from mirror.clusters.admin.acls import Acl, NoAuthorizerError
-from mirror.clusters.at_once import at_once
+from mirror.clusters.reach import at_once
 from mirror.config.schema import principals
 from mirror.errors import (
     AuthorizationError,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import uuid
 
 from mirror import patience
-from mirror.clusters.at_once import at_once
+from mirror.clusters.reach import at_once
 from mirror.errors import FencedError, MirrorError, UnreachableError
 from mirror.host import operator_name
 from mirror.pairs import journal, roles

@@ -43,12 +43,12 @@ _MOST_FAILURES = 20
 
 
 class SubjectStoppedError(Exception):
-    """One subject cannot go on."""
+    """A subject cannot go on after one of its versions, of which `what` is so."""
 
-    def __init__(self, state: SchemaState, reason: str) -> None:
+    def __init__(self, state: SchemaState, version: SchemaVersion, what: str) -> None:
         self.state = state
-        self.reason = reason
-        super().__init__(reason)
+        self.reason = f"version {version.version} {what}"
+        super().__init__(self.reason)
 
 
 class SchemaWriter:
@@ -196,35 +196,28 @@ class SchemaWriter:
         for ref in write.version.refers_to:
             if ref in self._failed and not write.delete:
                 state = self.stopped[ref[0]][0]
-                raise SubjectStoppedError(
-                    state,
-                    f"version {write.version.version} refers to {ref}, which "
-                    f"is not copied: its subject is in {state}",
+                what = (
+                    f"refers to {ref}, which is not copied: its subject is in {state}"
                 )
+                raise SubjectStoppedError(state, write.version, what)
 
     def _delete(self, write: RegistryWrite) -> Claim:
-        target, subject = self._target, write.version.full_subject
-        if not self._now(write.version).deleted:
+        target, wanted = self._target, write.version
+        subject = wanted.full_subject
+        if not self._now(wanted).deleted:
             # A list that changes while it is read may lack what is there.
-            raise SubjectStoppedError(
-                SchemaState.PENDING,
-                f"version {write.version.version} is not deleted on "
-                f"{self._source.alias}",
-            )
-        there = target.schema(subject, write.version.version)
-        if there and (there.id != write.version.id or not there.is_same(write.version)):
-            raise SubjectStoppedError(
-                SchemaState.CONFLICT,
-                f"version {write.version.version} is another one on {target.alias} now",
-            )
-        target.delete(subject, write.version.version)
-        back = target.schema(subject, write.version.version)
+            what = f"is not deleted on {self._source.alias}"
+            raise SubjectStoppedError(SchemaState.PENDING, wanted, what)
+        there = target.schema(subject, wanted.version)
+        if there and (there.id != wanted.id or not there.is_same(wanted)):
+            what = f"is another one on {target.alias} now"
+            raise SubjectStoppedError(SchemaState.CONFLICT, wanted, what)
+        target.delete(subject, wanted.version)
+        back = target.schema(subject, wanted.version)
         if back is not None and not back.deleted:
-            raise SubjectStoppedError(
-                SchemaState.REFUSED,
-                f"version {write.version.version} is still there after its deletion",
-            )
-        return _claim(write.version, ClaimState.DELETED)
+            what = "is still there after its deletion"
+            raise SubjectStoppedError(SchemaState.REFUSED, wanted, what)
+        return _claim(wanted, ClaimState.DELETED)
 
     def _register(self, write: RegistryWrite) -> Claim:
         target, subject = self._target, write.version.full_subject
@@ -244,9 +237,8 @@ class SchemaWriter:
                     raise
             there = target.schema(subject, wanted.version)
         if there is None or there.id != wanted.id or not there.is_same(wanted):
-            raise SubjectStoppedError(
-                SchemaState.UNSUPPORTED, self._differs(wanted, there)
-            )
+            what = self._differs(wanted, there)
+            raise SubjectStoppedError(SchemaState.UNSUPPORTED, wanted, what)
         return _claim(wanted, _kept(wanted, there))
 
     def _now(self, listed: SchemaVersion) -> SchemaVersion:
@@ -256,16 +248,12 @@ class SchemaWriter:
         found = self._source.schema(subject, listed.version)
         alias = self._source.alias
         if found is None:
-            raise SubjectStoppedError(
-                SchemaState.PENDING,
-                f"version {listed.version} is no longer on {alias}",
-            )
+            what = f"is no longer on {alias}"
+            raise SubjectStoppedError(SchemaState.PENDING, listed, what)
         moved = found.below(context)
         if moved.id != listed.id or not moved.is_same(listed):
-            raise SubjectStoppedError(
-                SchemaState.PENDING,
-                f"version {listed.version} has changed on {alias}",
-            )
+            what = f"has changed on {alias}"
+            raise SubjectStoppedError(SchemaState.PENDING, listed, what)
         return moved
 
     def _check_id(self, wanted: SchemaVersion) -> None:
@@ -274,11 +262,11 @@ class SchemaWriter:
         if held is None or held.has_text_of(wanted):
             return
         uses = self._target.uses(wanted.context, wanted.id)
-        where = ", ".join(map(str, uses[:3]))
+        where = ", ".join(map(str, uses[:3])) or "another schema"
         raise SubjectStoppedError(
             SchemaState.CONFLICT,
-            f"version {wanted.version} has id {wanted.id} on "
-            f"{self._source.alias}, which is {where or 'another schema'} on "
+            wanted,
+            f"has id {wanted.id} on {self._source.alias}, which is {where} on "
             f"{self._target.alias}",
         )
 
@@ -286,17 +274,16 @@ class SchemaWriter:
         alias = self._target.alias
         if there is None:
             return (
-                f"version {wanted.version} is not on {alias} after it was written: "
-                "the registry takes its text for that of another version"
+                f"is not on {alias} after it was written: the registry takes its text "
+                "for that of another version"
             )
         if there.id != wanted.id:
             return (
-                f"version {wanted.version} has id {there.id} on {alias} after it was "
-                f"written with id {wanted.id}"
+                f"has id {there.id} on {alias} after it was written with id {wanted.id}"
             )
         return (
-            f"version {wanted.version} has another text on {alias} than was written: "
-            "the registry does not keep texts byte for byte"
+            f"has another text on {alias} than was written: the registry does not keep "
+            "texts byte for byte"
         )
 
 
@@ -335,9 +322,10 @@ class SchemaTranslator(SchemaWriter):
             what = "nothing" if back is None else "another text"
             raise SubjectStoppedError(
                 SchemaState.UNSUPPORTED,
-                f"version {wanted.version} got id {number} on {target.alias}, which is "
-                f"{what} there: the registry does not keep texts byte for byte, or "
-                "takes this one for another schema",
+                wanted,
+                f"got id {number} on {target.alias}, which is {what} there: the "
+                "registry does not keep texts byte for byte, or takes this one for "
+                "another schema",
             )
         self._given[write.key] = number
         return _claim(wanted, _kept(wanted, back), number)
@@ -350,11 +338,8 @@ class SchemaTranslator(SchemaWriter):
             uses = target.uses(key.subject.context, number)
             versions = [use.number for use in uses if use.subject == key.subject]
             if not versions:
-                raise SubjectStoppedError(
-                    SchemaState.PENDING,
-                    f"version {wanted.version} refers to {key}, which is no "
-                    f"longer on {target.alias}",
-                )
+                what = f"refers to {key}, which is no longer on {target.alias}"
+                raise SubjectStoppedError(SchemaState.PENDING, wanted, what)
             yield replace(each, version=max(versions))
 
     def _open(self, wanted: SchemaVersion, error: RegistryError) -> None:
@@ -370,8 +355,9 @@ class SchemaTranslator(SchemaWriter):
         ):
             raise SubjectStoppedError(
                 SchemaState.REFUSED,
-                f"version {wanted.version} does not fit the level {level} of the "
-                f"subject on {target.alias}, which this flow has not set: {error}",
+                wanted,
+                f"does not fit the level {level} of the subject on {target.alias}, "
+                f"which this flow has not set: {error}",
             )
         claims.note({}, {(subject, ClaimOf.LEVEL): Before(before=level, set=NONE)})
         target.set_level(subject, NONE)

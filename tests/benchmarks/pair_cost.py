@@ -19,7 +19,6 @@ from rich.console import Console
 from rich.table import Table
 import typer
 
-from mirror.config.schema import MirrorConfig
 from mirror.offsets.groups import Copy
 from mirror.pairs import selection
 from mirror.playground.brokers import playground
@@ -30,6 +29,7 @@ from mirror.service.standby import EndsJob
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
+from tests.harness.configurations import configuration
 from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.switching import pair_of
 from tests.harness.waiting import wait_for
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from confluent_kafka import KafkaError
+
+    from mirror.config.schema import MirrorConfig
 
 _TOPIC = "cost"
 _PARTITIONS = 16
@@ -62,7 +64,7 @@ def main(
             create_topic(bootstrap, _TOPIC, _PARTITIONS)
         document = pair_of(ends[0], ends[1], _TOPIC)
         document["defaults"]["emit_heartbeats"] = True
-        config = MirrorConfig.model_validate(document)
+        config = configuration(document)
         with _resting(config):
             for thread, cores in _measured(seconds).items():
                 table.add_row("at rest", thread, f"{cores:.5f}")

@@ -8,13 +8,13 @@ import uuid
 
 import numpy as np
 
-from mirror.config.schema import MirrorConfig
 from mirror.proofs.account import CopiedPartition, Scope
 from mirror.proofs.sides import ProofTerms
 from mirror.records import alignment
+from tests.harness.configurations import configuration
 
 ID, COPY_ID = uuid.UUID(int=1), uuid.UUID(int=2)
-CONFIG = MirrorConfig.model_validate(
+CONFIG = configuration(
     {
         "clusters": {each: {"bootstrap_servers": "127.0.0.1:1"} for each in "AB"},
         "flows": {"A->B": {"topics": ["t"]}},

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import sys
 
-from mirror.config.schema import MirrorConfig
 from mirror.copying.lease import LeasePlan
 from mirror.service.session import session
+from tests.harness.configurations import configuration
 
 
 def main() -> None:
     service, password = json.loads(sys.argv[1]), sys.argv[2]
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {
             "clusters": {
                 "A": {

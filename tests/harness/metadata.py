@@ -26,9 +26,9 @@ from confluent_kafka.admin import (
 )
 
 from mirror.clusters.reach import Reach
-from mirror.config.schema import MirrorConfig
 from mirror.topics import acls, configs, topics
 from mirror.topics.merging import Merging
+from tests.harness.configurations import configuration
 from tests.harness.waiting import deadline_in, wait_for
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Sides:
         """`clusters` are addresses, or whole sections of a configuration. Other tests'
         heartbeats are not copied unless a flow says so.
         """
-        self.config = MirrorConfig.model_validate(
+        self.config = configuration(
             {
                 "clusters": {
                     alias: {"bootstrap_servers": given}

@@ -104,13 +104,13 @@ def ours(
     """What mirror does with the file."""
     try:
         document = read(file, environ)
-        built = build(document)
+        config, problems = build(document)
     except ConfigError as error:
         return Answers(refused="; ".join(error.problems))
-    if built.problems:
-        return Answers(refused="; ".join(built.problems))
+    if problems:
+        return Answers(refused="; ".join(problems))
     found = Answers(warnings=document.warnings)
-    for flow in built.config.enabled_flows:
+    for flow in config.enabled_flows:
         selected = select_topics(
             topics, flow.topic_filter, flow.replication_policy, flow.target
         )

@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from mirror.clusters.reach import Reach
-from mirror.config.schema import MirrorConfig
 from mirror.pairs import selection
 from mirror.pairs.journal import Kind
 from mirror.recovery.runner import Operator, Terms
@@ -20,6 +19,7 @@ from mirror.recovery.steps import STEPS
 from mirror.service.standby import StandbyJob
 from mirror.status.store import StatusStore
 from mirror.topics.topics import select
+from tests.harness.configurations import configuration
 from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.switching import pair_of
 from tests.harness.waiting import crowd, deadline_in
@@ -66,7 +66,7 @@ class Rehearsal:
             each.update(pair or {})
         self.document = document
         """For a service, or a command."""
-        self.config = MirrorConfig.model_validate(document)
+        self.config = configuration(document)
         self.topic = topic
         self.said: dict[str, Done] = {}
         """What steps said, by step."""

@@ -15,17 +15,17 @@ import uuid
 import httpx
 
 from mirror.clusters.reach import Reach
-from mirror.config.schema import MirrorConfig
 from mirror.schemas.claims import SchemaClaims
 from mirror.schemas.comparing import RegistryPair, copies_deletes, precedes
 from mirror.schemas.registry.registry import Registry
 from mirror.schemas.sync import look, sync
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from mirror.clusters.cluster import Cluster
-    from mirror.config.schema import FlowConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.schemas.rules import SchemasResult
 
 RESERVED = "mirror-reserved-ids"
@@ -200,7 +200,7 @@ class SchemaSides:
                 for flow, settings in flows.items()
             },
         }
-        self.config = MirrorConfig.model_validate(self.document)
+        self.config = configuration(self.document)
         self.reach = Reach(self.config.clusters, client_id="test")
 
     def __enter__(self) -> Self:

@@ -22,6 +22,7 @@ from mirror.copying.slot import Slot
 from mirror.offsets.progress import topic_name
 from mirror.service.ownership import take_ownership
 from mirror.topics import topics
+from tests.harness.configurations import configuration
 from tests.harness.waiting import PATIENCE_SECONDS, crowd
 from tests.harness.witness import Witness
 
@@ -80,7 +81,7 @@ class SparklessFlow:
         return topic_name(self.alias)
 
     def config(self) -> MirrorConfig:
-        return MirrorConfig.model_validate(self.document())
+        return configuration(self.document())
 
     def document(self) -> dict[str, Any]:
         """What its configuration file says."""

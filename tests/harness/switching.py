@@ -21,12 +21,12 @@ from confluent_kafka import Consumer, TopicPartition
 import pytest
 
 from mirror.clusters.reach import Reach
-from mirror.config.schema import MirrorConfig
 from mirror.pairs import roles
 from mirror.pairs.journal import Entry, JournalWriter, Kind, StepState
 from mirror.playground.secured import PASSWORDS
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
+from tests.harness.configurations import configuration
 from tests.harness.metadata import allow
 from tests.harness.service import RunningMirror
 from tests.harness.waiting import crowd, wait_for
@@ -85,7 +85,7 @@ def secured_pair_of(
 
 def make_active(document: dict[str, Any], source: str, target: str, epoch: int) -> None:
     """Write to both journals what a switch of the document's only pair writes."""
-    config = MirrorConfig(**document)
+    config = configuration(document)
     (pair,) = config.recovery
     run = uuid.uuid4().hex
     with Reach(config.clusters, client_id="test") as reach:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient
 import pytest
 
-from mirror.config.schema import MirrorConfig
 from mirror.observing.exposition import exposition
 from mirror.service import service
 from mirror.service.service import ClusterWatch
 from mirror.status.store import StatusStore
+from tests.harness.configurations import configuration
 from tests.harness.mishaps import Mishap, Rule
 from tests.harness.proxy import BrokerProxy
 from tests.harness.waiting import wait_for
@@ -38,7 +38,7 @@ def test_a_cluster_that_stops_answering_and_comes_back(
     monkeypatch.setattr(service, "ASK_SECONDS", 0.1)
     store = StatusStore(("A->B", "B->A"))
     with BrokerProxy(clusters["a"].bootstrap) as proxy:
-        config = MirrorConfig.model_validate(
+        config = configuration(
             {
                 "clusters": {
                     "A": {"bootstrap_servers": proxy.bootstrap},

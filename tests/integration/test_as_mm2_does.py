@@ -258,7 +258,7 @@ def test_a_key_at_the_wrong_place_is_told(
     files[0].write_text(base)
     files[1].write_text(f"{base}{key} = {KEYS[key]}\n")
     documents = [read(file, {}) for file in files]
-    configs = [build(each).config.model_dump() for each in documents]
+    configs = [build(each)[0].model_dump() for each in documents]
     about = [each for each in documents[1].warnings if each.startswith(f"{key}: ")]
     if settings[key] == settings[""]:
         assert len(about) == 1

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.clusters.reach import Reach
-from mirror.config.schema import MirrorConfig
 from mirror.pairs import flow_roles
 from mirror.topics.merging import Merging
+from tests.harness.configurations import configuration
 from tests.harness.switching import make_active
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_the_flow_that_rests_writes_nothing(
         },
         "recovery": {"YA<->YB": {"active": "YB", "feeds": ["YC"]}},
     }
-    config = MirrorConfig.model_validate(document)
+    config = configuration(document)
     with Reach(config.clusters, client_id="test") as reach:
         assert flow_roles.resting_flows(config, reach) == {"YA->YC"}
         make_active(document, "YB", "YA", 2)

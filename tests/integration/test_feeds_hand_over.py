@@ -12,7 +12,6 @@ from confluent_kafka import Consumer, TopicPartition
 import pytest
 
 from mirror.clusters.cluster import Cluster
-from mirror.config.schema import MirrorConfig
 from mirror.errors import OutdatedRoleError
 from mirror.offsets import progress
 from mirror.offsets.progress import Position
@@ -28,6 +27,7 @@ from mirror.service.ownership import (
 from mirror.service.pairs import PairFollower
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic
+from tests.harness.configurations import configuration
 from tests.harness.load import NumberedLoad, producer, send
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.slots import RunningLease, SparklessFlow, copy_until
@@ -37,7 +37,7 @@ from tests.harness.witness import Witness
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mirror.config.schema import FlowConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
@@ -119,7 +119,7 @@ def test_a_driver_hands_over_once(
     one, other = clusters["a"].bootstrap, clusters["b"].bootstrap
     for bootstrap in (one, other):
         create_topic(bootstrap, topic_name, 2)
-    config = MirrorConfig(**document(one, other, topic_name))
+    config = configuration(document(one, other, topic_name))
     flows, load = config.flows, NumberedLoad(one, topic_name, 2)
     copying = SparklessFlow(
         source=one, target=other, topic=topic_name, alias="XA", into="XB",

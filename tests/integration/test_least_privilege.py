@@ -13,7 +13,6 @@ from mirror.checks.permissions.rights import rights
 from mirror.checks.permissions.table import Operation, Who
 from mirror.cli.main import app
 from mirror.client import MirrorClient
-from mirror.config.schema import MirrorConfig
 from tests.harness.admin import (
     add_partitions,
     alter_topic,
@@ -22,6 +21,7 @@ from tests.harness.admin import (
     end_offsets,
     topic_exists,
 )
+from tests.harness.configurations import configuration
 from tests.harness.few_rights import RestrictedFlow, grant, revoke_all
 from tests.harness.load import producer
 from tests.harness.metadata import acls_of, allow, overrides
@@ -69,7 +69,7 @@ def lines(**settings: Any) -> list[Right]:
     """The list, for any alias."""
     return list(
         rights(
-            MirrorConfig.model_validate(
+            configuration(
                 {
                     "clusters": {a: {"bootstrap_servers": f"{a}:1"} for a in "XB"},
                     "flows": {"X->B": settings},
@@ -200,7 +200,7 @@ def listed_by_command(config: dict[str, Any], folder: Path, *who: str) -> list[A
 
 
 def give(secured_pair: Secured, config: dict[str, Any], *who: Who) -> None:
-    listed = rights(MirrorConfig.model_validate(config), who=who or (Who.SERVICE,))
+    listed = rights(configuration(config), who=who or (Who.SERVICE,))
     for alias in "AB":
         grant(
             secured_pair[alias.lower()].admin_bootstrap,
@@ -307,9 +307,7 @@ def test_a_source_that_may_only_be_read(
     allow(a, "alice", "READ", topic)
     config = service_config(secured_pair, topics="whole-read.*", groups="whole-read.*")
     reading = {Operation.READ, Operation.DESCRIBE}
-    listed = rights(
-        MirrorConfig.model_validate({**config, "service": {"group": standing.group}})
-    )
+    listed = rights(configuration({**config, "service": {"group": standing.group}}))
     of_a = [each for each in listed if each.cluster == "A"]
     assert {each.operation for each in of_a} == {*reading, Operation.DESCRIBE_CONFIGS}
     grant(a, [each for each in of_a if each.operation in reading])

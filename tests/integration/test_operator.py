@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.clusters.cluster import Cluster
-from mirror.config.schema import MirrorConfig
 from mirror.errors import FencedError, MirrorError
 from mirror.pairs import journal, roles
 from mirror.pairs.journal import JournalReader, Kind, StepState
@@ -23,6 +22,7 @@ from mirror.recovery.stage import Done, Stage, Step
 from mirror.service.pairs import PairFollower
 from mirror.status.store import StatusStore
 from tests.harness.cases import cases
+from tests.harness.configurations import configuration
 from tests.harness.mishaps import Mishap, Rule
 from tests.harness.proxy import BrokerProxy
 from tests.harness.waiting import crowd, deadline_in, wait_for
@@ -30,6 +30,7 @@ from tests.harness.waiting import crowd, deadline_in, wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from mirror.config.schema import MirrorConfig
     from mirror.pairs.journal import Entry
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -60,7 +61,7 @@ class Pair:
     def config(self, **recovery: Any) -> MirrorConfig:
         one, two = self.names
         given = {"active": one, "fence": "confirmed", "block_seconds": 5} | recovery
-        return MirrorConfig.model_validate(
+        return configuration(
             {
                 "clusters": {
                     alias: {"bootstrap_servers": proxy.bootstrap}

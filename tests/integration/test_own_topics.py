@@ -24,7 +24,6 @@ from mirror.checks.permissions.table import Operation
 from mirror.cli.main import app
 from mirror.clusters.reach import Reach
 from mirror.config import own_topics
-from mirror.config.schema import MirrorConfig
 from mirror.offsets.groups import Copy
 from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
@@ -34,6 +33,7 @@ from mirror.status.store import StatusStore
 from mirror.topics import guarding
 from mirror.topics.acl_notes import AclNotes, AclPlan
 from tests.harness.admin import alter_topic, copied_records, create_topic
+from tests.harness.configurations import configuration
 from tests.harness.few_rights import grant, revoke_all
 from tests.harness.load import NumberedLoad
 from tests.harness.metadata import effective, overrides
@@ -266,7 +266,7 @@ def test_what_cannot_be_corrected_is_refused(
             }
         },
     }  # fmt: skip
-    needed = rights(MirrorConfig.model_validate(config))
+    needed = rights(configuration(config))
     lacks = next(
         each
         for each in needed
@@ -343,7 +343,7 @@ def test_all_that_mirror_creates_outlives_a_broker(
         ):
             result = CliRunner().invoke(app, words)
             assert result.exit_code == 0, result.output
-        written = MirrorConfig.model_validate(config)
+        written = configuration(config)
         with Reach(written.clusters, client_id="test") as reach:
             acl = fences.literal("t", f"User:{USER}", "WRITE")
             plan = AclPlan(by="test", adds=(acl,), topics=("t",))

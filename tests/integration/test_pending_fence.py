@@ -14,13 +14,13 @@ import pytest
 
 from mirror.checks.permissions.rights import rights
 from mirror.clusters.cluster import Cluster
-from mirror.config.schema import MirrorConfig
 from mirror.pairs import journal, roles
 from mirror.pairs.journal import Entry, JournalReader, Kind, StepState
 from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS, USER
 from mirror.recovery import pending
 from tests.harness.admin import create_topic
+from tests.harness.configurations import configuration
 from tests.harness.few_rights import grant
 from tests.harness.metadata import allow
 from tests.harness.producers import Persistent, add_users, all_acls, scram, write
@@ -221,7 +221,7 @@ class Owing:
         document["clusters"]["FB"]["bootstrap_servers"] = "127.0.0.1:1"
         self._file = folder / "mirror.yaml"
         self._file.write_text(json.dumps(document))
-        self._config = MirrorConfig(**document)
+        self._config = configuration(document)
         (self._pair,) = self._config.recovery.values()
         listed = [r for r in rights(self._config) if r.cluster == "FA"]
         grant(made.admin_bootstrap, listed)

@@ -18,14 +18,15 @@ from mirror.checks.finding import State
 from mirror.checks.permissions.rights import Right, rights
 from mirror.checks.permissions.table import Operation, ResourceKind
 from mirror.checks.plan import plan
-from mirror.config.schema import MirrorConfig
 from mirror.playground.secured import USER
 from tests.harness.admin import create_topic
+from tests.harness.configurations import configuration
 from tests.harness.metadata import Sides, acls_of, allow, revoke
 from tests.harness.waiting import deadline_in, wait_for
 
 if TYPE_CHECKING:
     from mirror.checks.finding import Finding
+    from mirror.config.schema import MirrorConfig
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
@@ -42,7 +43,7 @@ def config_of(
     secured_pair: dict[str, PlaygroundCluster], **settings: Any
 ) -> MirrorConfig:
     """A flow A->B of a user who has no rights until a test grants them."""
-    return MirrorConfig.model_validate(
+    return configuration(
         {
             "clusters": {
                 alias: {
@@ -202,7 +203,7 @@ def test_acls_without_an_authorizer_on_the_target(
     create_topic(a, topic_name, 1)
     create_topic(plain, topic_name, 1)
     for source, target, state in ((a, plain, State.WARN), (plain, a, State.OK)):
-        config = MirrorConfig.model_validate(
+        config = configuration(
             {
                 "clusters": {
                     "S": {"bootstrap_servers": source},
@@ -224,7 +225,7 @@ def test_who_is_refused_is_told_how_to_go_on(
     cluster.
     """
     good = secured_pair["a"].client_config
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {
             "clusters": {
                 "A": {

@@ -19,7 +19,6 @@ import pytest
 
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
-from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
 from mirror.pairs import control
 from mirror.pairs.control import RebuildStep
@@ -37,6 +36,7 @@ from tests.harness.admin import (
     create_topic,
     delete_records,
 )
+from tests.harness.configurations import configuration
 from tests.harness.failed_over import die
 from tests.harness.group_moves import Reader
 from tests.harness.load import producer, send
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message, Producer
 
+    from mirror.config.schema import MirrorConfig
     from mirror.pairs.control import Rebuild
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.proofs.repair_rebuilding import RebuildPreview
@@ -246,7 +247,7 @@ def test_a_rebuild_that_is_killed_at_each_step(
         unread[f"{alias}-tip"] = {0: [], 1: []}
         _commit(b, f"{alias}-tip", copy, ends)
 
-        config = MirrorConfig.model_validate(document)
+        config = configuration(document)
         for at, point in enumerate(_POINTS):
             assert (point, _killed(config, flow, topic_name, point)) == (
                 point, -signal.SIGKILL,
@@ -458,7 +459,7 @@ def test_acls_stay(
     before = acls_of(b, about=flow.copy)
     user = {"bootstrap_servers": made["b"].bootstrap, **made["b"].client_config}
     cluster = Cluster(
-        MirrorConfig.model_validate(
+        configuration(
             {"clusters": {"B": user, "A": {"bootstrap_servers": a}}, "flows": {}}
         ).clusters["B"]
     )

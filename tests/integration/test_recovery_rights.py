@@ -10,11 +10,11 @@ import pytest
 
 from mirror.checks.permissions.rights import Right, rights
 from mirror.checks.permissions.table import Operation, Who
-from mirror.config.schema import MirrorConfig
 from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
+from tests.harness.configurations import configuration
 from tests.harness.few_rights import grant, revoke_all
 from tests.harness.metadata import allow
 from tests.harness.producers import add_users, scram, write
@@ -35,7 +35,7 @@ DENIED = "TOPIC_AUTHORIZATION_FAILED"
 
 
 def listed(document: dict[str, Any], *who: Who) -> dict[tuple[Any, ...], Right]:
-    found = rights(MirrorConfig.model_validate(document), who=who)
+    found = rights(configuration(document), who=who)
     return {(r.cluster, r.kind, r.extent, r.operation): r for r in found}
 
 

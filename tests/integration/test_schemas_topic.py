@@ -24,6 +24,7 @@ from mirror.playground.registry import MORE_TOPICS, apicurio
 from mirror.policy.naming import SCHEMAS
 from mirror.topics import topics
 from tests.harness.admin import create_topic, delete_topic
+from tests.harness.configurations import configuration
 from tests.harness.load import producer
 from tests.harness.metadata import overrides
 from tests.harness.schemas import Raw, avro
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from mirror.config.schema import MirrorConfig
     from mirror.playground.cluster import PlaygroundCluster
 
     Clusters = dict[str, PlaygroundCluster]
@@ -63,7 +65,7 @@ def _registry_topic(clusters: Clusters) -> Iterator[None]:
 def config(clusters: Clusters, **settings: Any) -> MirrorConfig:
     flow = {"policy": "identity", "heartbeats_replication": False, **settings}
     mark = uuid.uuid4().hex[:6]
-    return MirrorConfig.model_validate(
+    return configuration(
         {
             "clusters": {
                 f"A{mark}": {"bootstrap_servers": clusters["a"].bootstrap},

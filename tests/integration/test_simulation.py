@@ -18,8 +18,8 @@ import pytest
 
 from mirror.clusters.admin import acls, allowed
 from mirror.clusters.cluster import Cluster
-from mirror.config.schema import MirrorConfig
 from tests.harness.admin import create_topic
+from tests.harness.configurations import configuration
 from tests.harness.producers import add_users
 from tests.harness.waiting import wait_for
 from tests.simulation import administration, scripts, serving
@@ -40,7 +40,7 @@ _SEEDS = range(12)
 
 def _config(bootstrap: str | Sequence[str]) -> ClusterConfig:
     section = {"bootstrap_servers": bootstrap}
-    return MirrorConfig.model_validate(
+    return configuration(
         {
             "clusters": {"A": section, "B": section},
             "flows": {"A->B": {"topics": ["t"]}},

@@ -15,7 +15,6 @@ import pytest
 from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.cluster import Cluster
-from mirror.config.schema import MirrorConfig
 from mirror.copying.target import TargetWriter
 from mirror.copying.transaction import PendingTransaction, TransactionRecords
 from mirror.offsets import progress, runs
@@ -25,6 +24,7 @@ from mirror.pairs import losses
 from mirror.pairs.losses import Cause, Loss
 from mirror.service.ownership import PositionUpdate, rewrite_progress, take_ownership
 from tests.harness.admin import create_topic
+from tests.harness.configurations import configuration
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _PARTITIONS = 300
 def flow(clusters: dict[str, PlaygroundCluster]) -> FlowConfig:
     """A flow that no other test has."""
     alias = f"S{uuid.uuid4().hex[:8]}"
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {
             "clusters": {
                 alias: {"bootstrap_servers": clusters["a"].bootstrap},
@@ -61,7 +61,7 @@ def cluster(
     clusters: dict[str, PlaygroundCluster], flow: FlowConfig
 ) -> Iterator[Cluster]:
     """The flow's target."""
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {
             "clusters": {"B": {"bootstrap_servers": clusters["b"].bootstrap}},
             "flows": {},

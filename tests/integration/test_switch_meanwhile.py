@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from mirror.config.schema import MirrorConfig
 from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress
 from mirror.pairs import journal, roles
@@ -27,6 +26,7 @@ from tests.harness.admin import (
     delete_topic,
 )
 from tests.harness.application import Application
+from tests.harness.configurations import configuration
 from tests.harness.group_moves import Reader, commit_for, committed
 from tests.harness.load import producer
 from tests.harness.rehearsal import Rehearsal
@@ -211,7 +211,7 @@ def test_topics_that_come_meanwhile(
     rehearsal = play.rehearsal
     new = f"{topic_name}-new"
     names = {"topics": [f"{topic_name}.*"]}
-    rehearsal.config = MirrorConfig.model_validate(
+    rehearsal.config = configuration(
         {**rehearsal.document, "defaults": {**rehearsal.document["defaults"], **names}}
     )
 

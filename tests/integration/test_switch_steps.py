@@ -20,7 +20,6 @@ from mirror.checks.finding import State
 from mirror.cli.main import app
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
 from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.standby import StandbyWriter
@@ -40,6 +39,7 @@ from mirror.status.store import StatusStore
 from mirror.topics.topics import select
 from tests.harness.admin import add_partitions, alter_topic, create_topic, delete_topic
 from tests.harness.application import Application
+from tests.harness.configurations import configuration
 from tests.harness.load import producer
 from tests.harness.metadata import overrides
 from tests.harness.rehearsal import Rehearsal
@@ -303,7 +303,7 @@ def test_a_flow_that_rests_writes_nothing_to_a_switch(
         document["recovery"].update(feeding["recovery"])
         path = tmp_path / "mirror.yaml"
         path.write_text(json.dumps(document))
-        config = MirrorConfig.model_validate(document)
+        config = configuration(document)
         pair = next(iter(config.recovery.values()))
         flow = next(iter(config.flows.values()))
         assert flow.name == f"{one}->B{tag}"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.clusters.cluster import Cluster
-from mirror.config.schema import MirrorConfig
 from mirror.topics import topics
 from tests.harness.admin import alter_topic, create_topic, topic_exists
+from tests.harness.configurations import configuration
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.service import config_for
 from tests.harness.slots import RunningLease, SparklessFlow
@@ -283,7 +283,7 @@ def test_a_dead_letter_topic_is_no_copy(clusters: Clusters, topic_name: str) -> 
     as a problem.
     """
     create_topic(clusters["a"].bootstrap, topic_name)
-    config = MirrorConfig.model_validate(
+    config = configuration(
         config_for(
             clusters["a"].bootstrap,
             clusters["b"].bootstrap,

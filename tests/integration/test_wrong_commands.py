@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from mirror.clusters.cluster import Cluster
-from mirror.config.schema import MirrorConfig
 from mirror.pairs import journal, roles
 from mirror.pairs.journal import Entry, Kind, StepState
+from tests.harness.configurations import configuration
 from tests.harness.switching import _command, pair_of
 from tests.harness.waiting import crowd
 
@@ -65,7 +65,7 @@ class Pair:
         self._epoch += 1
         run = uuid.uuid4().hex
         source, target = (self.two, self.one) if back else (self.one, self.two)
-        config = MirrorConfig.model_validate(self.document)
+        config = configuration(self.document)
         entries = [
             Entry(
                 pair=next(iter(config.recovery)), run=run, number=number, kind=kind,

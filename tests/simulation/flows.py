@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
-from mirror.config.schema import MirrorConfig
 from mirror.copying.lease import Assignment, Lease, LeasePlan
 from mirror.copying.slot import Slot
 from mirror.errors import ClusterError, MirrorError
@@ -27,6 +26,7 @@ from mirror.service.same_offsets import PaddingJob
 from mirror.status.store import StatusStore
 from mirror.topics import topics
 from mirror.topics.merging import Merging
+from tests.harness.configurations import configuration
 from tests.simulation.world import Process, World
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class SimulatedFlow:
         self._lease_seconds = lease_seconds
         self._serial = 0
         name = f"{SOURCE}->{TARGET}"
-        self.config = MirrorConfig.model_validate(
+        self.config = configuration(
             {
                 "clusters": {
                     alias: {

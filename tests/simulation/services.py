@@ -14,7 +14,6 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from unittest import mock
 
-from mirror.config.schema import MirrorConfig
 from mirror.copying.slot import Slot
 from mirror.copying.task import TERM, Copier, _lease_from
 from mirror.errors import MirrorError
@@ -25,12 +24,14 @@ from mirror.service import flow as flows
 from mirror.service import leadership, leases, query, reload, service, supervisor
 from mirror.service.reload import Watch
 from mirror.service.service import Service
+from tests.harness.configurations import configuration
 from tests.simulation import network
 from tests.simulation.world import Killed, Process, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from mirror.config.schema import MirrorConfig
     from mirror.copying.lease import Lease, LeasePlan, PartitionReport
     from mirror.copying.task import RelayTask
 
@@ -410,7 +411,7 @@ class SimulatedService:
         return f"{self.name}.yaml"
 
     def _read(self) -> tuple[MirrorConfig, tuple[str, ...]]:
-        config = MirrorConfig.model_validate(self.document)
+        config = configuration(self.document)
         return config.select([self.into]) if self.into else config, ()
 
     def _run(self) -> None:

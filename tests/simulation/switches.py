@@ -36,6 +36,7 @@ from mirror.pairs.journal import Kind, StepState, missing
 from mirror.recovery import hooks
 from mirror.recovery.hooks import HookAnswer, HookReply
 from mirror.recovery.steps import positions
+from tests.harness.configurations import configuration
 from tests.simulation import administration, faults
 from tests.simulation.clients import PARTITIONS, PRINCIPAL, Consumer, Producer
 from tests.simulation.faults import Faults
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     import uuid
 
+    from mirror.config.schema import MirrorConfig
     from mirror.pairs.journal import Entry
     from mirror.recovery.hooks import Call
     from tests.simulation.model import Topic
@@ -226,9 +228,9 @@ class _Switches:
             if acl:
                 cluster.acls = set(_GRANTED) if alias == "A" else set()
                 cluster.spread()
-        self.config = MirrorConfig.model_validate(self.document)
+        self.config = configuration(self.document)
         older = {**self.document["defaults"], "topics": ["t0", "t9"]}
-        self.older = MirrorConfig.model_validate({**self.document, "defaults": older})
+        self.older = configuration({**self.document, "defaults": older})
         """A file of before a topic was added, which somebody still has."""
         self.files: dict[Process, MirrorConfig] = {}
         """By operator."""
@@ -353,7 +355,7 @@ class _Switches:
         name, values = random.choice(_EDITS)
         if self.trouble:
             value = self.document["defaults"][name] = random.choice(values)
-            self.config = MirrorConfig.model_validate(self.document)
+            self.config = configuration(self.document)
             self.world.note(f"the file says {name}: {value}")
         self.world.after(random.expovariate(1 / 10), self._edit)
 

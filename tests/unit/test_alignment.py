@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from mirror.copying import provenance
-from mirror.records import alignment, batch, listing, to_columns
+from mirror.records import alignment, to_columns
 from tests.harness import hostile_batches
+from tests.unit.test_from_places import listed_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,15 +45,7 @@ def _listed(log: Mapping[int, Content]) -> tuple[np.ndarray, np.ndarray]:
         )
         for offset, each in sorted(log.items())
     )
-    raw = hostile_batches.stored(
-        section, count=len(log), base=first, last_delta=max(log) - first
-    )
-    buffer = np.frombuffer(bytearray(raw), np.uint8)
-    found = batch.read(
-        buffer, 0, len(raw), position=0, aborted=(), scratch=batch.scratch()
-    )
-    ((source, places, *_),) = listing.listed(buffer, found.rows)
-    return source, places
+    return listed_of(section, count=len(log), first=first, last_delta=max(log) - first)
 
 
 def _aligned(

@@ -14,12 +14,12 @@ from mirror.cli import audit
 from mirror.cli.main import Later, app
 from mirror.cli.options import read_config
 from mirror.config.load import load
-from mirror.config.schema import MirrorConfig
 from mirror.config.settings import HIDDEN
 from mirror.errors import ConfigError, MirrorError
 from mirror.pairs.audit import MOST_WAITING, AuditWriter, record
 from mirror.status.events import Event, EventKind
 from tests.harness.commands import SILENT, config_file, mirror
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,7 +157,7 @@ def test_a_cluster_that_does_not_answer_stops_nothing() -> None:
     `close` says why none was written.
     """
     clusters = {alias: {"bootstrap_servers": "127.0.0.1:1"} for alias in "AB"}
-    config = MirrorConfig.model_validate({"clusters": clusters, "flows": {"A->B": {}}})
+    config = configuration({"clusters": clusters, "flows": {"A->B": {}}})
     writer = AuditWriter(config, "A", "changes", by="one:7")
     began = time.monotonic()
     for number in range(MOST_WAITING + 10):

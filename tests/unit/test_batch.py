@@ -1,4 +1,6 @@
-"""Checksums of batches: a compiled one for small batches, the library's for others."""
+"""Batches and their checksums: a compiled one for small batches, the library's for
+others, and one that is put together of those of a batch's parts.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,10 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
+from mirror.clusters.wire.checksum import joined
 from mirror.errors import CorruptBatchError
 from mirror.records import batch, records, scan
+from tests.harness import hostile_batches as hostile
 
 pytestmark = pytest.mark.unit
 
@@ -18,11 +22,7 @@ values = st.lists(st.binary(max_size=1500), min_size=1, max_size=6)
 
 def stored(value: bytes, offset: int) -> bytearray:
     """One batch of one record, as a broker stores it."""
-    encoded = records.encode([(b"key", value)])
-    whole = encoded.header + bytes(encoded.body)
-    whole[:8] = offset.to_bytes(8, "big")
-    whole[17:21] = crc32c(bytes(whole[21:])).to_bytes(4, "big")
-    return whole
+    return bytearray(hostile.stored(hostile.record(value=value), base=offset))
 
 
 def read(log: bytes | bytearray) -> batch.Batches:
@@ -104,29 +104,22 @@ def test_where_batches_lead_to_is_seen_beforehand(
 
 def _control(key: bytes, offset: int) -> bytearray:
     """A control batch; the key says how a transaction ended."""
-    encoded = records.encode([(key, b"")])
-    whole = encoded.header + bytes(encoded.body)
-    whole[:8] = offset.to_bytes(8, "big")
-    whole[21:23] = (batch.CONTROL | batch.TRANSACTIONAL).to_bytes(2, "big")
-    whole[17:21] = crc32c(bytes(whole[21:])).to_bytes(4, "big")
-    return whole
+    attributes = batch.CONTROL | batch.TRANSACTIONAL
+    section = hostile.record(key, b"")
+    return bytearray(hostile.stored(section, base=offset, attributes=attributes))
 
 
 def test_what_stands_behind_a_damaged_marker_is_not_counted() -> None:
     """A good marker counts as left out; a damaged one, and what follows it, is not read
     and not counted.
     """
-    log = b"".join(
-        (
-            stored(b"value", 0),
-            _control(b"\0\0\0\1", 1),
-            stored(b"value", 2),
-            _control(b"\0", 3),
-            stored(b"value", 4),
-        )
+    found = read(
+        stored(b"value", 0)
+        + _control(b"\0\0\0\1", 1)
+        + stored(b"value", 2)
+        + _control(b"\0", 3)
+        + stored(b"value", 4)
     )
-
-    found = read(log)
 
     assert found.rows[:, scan.BASE].tolist() == [0, 2]
     assert (found.next_offset, found.skipped) == (3, 1)
@@ -147,3 +140,29 @@ def test_batches_outlast_the_next_reading() -> None:
 
     assert first.rows[:, scan.BASE].tolist() == [5]
     assert second.rows[:, scan.BASE].tolist() == [9]
+
+
+@given(st.binary(max_size=100), st.binary(max_size=3000))
+def test_the_sum_of_two_parts(first: bytes, second: bytes) -> None:
+    """Any two parts, also empty ones, have the CRC-32C that the library computes of
+    both at once.
+    """
+    assert joined(crc32c(first), crc32c(second), len(second)) == crc32c(first + second)
+
+
+@pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (16 << 20) + 61])
+def test_the_sum_of_large_bodies(size: int) -> None:
+    """This holds for large bodies, too."""
+    body = bytes(range(251)) * (size // 251 + 1)
+    body = body[:size]
+    assert joined(crc32c(b"header"), crc32c(body), size) == crc32c(b"header" + body)
+
+
+def test_a_batch_has_the_same_sum_either_way() -> None:
+    """A batch whose body already has a checksum is stamped like any other."""
+    batches = [records.encode([(b"key", b"value" * 5000)]) for _ in range(2)]
+    batches[1].header[:] = batches[0].header
+    batches[1].body_sum = crc32c(batches[1].body)
+    for each in batches:
+        each.stamp(7, 3, 11, transactional=True)
+    assert batches[0].header == batches[1].header

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.config.load import load
+from tests.harness.configurations import secret
 
 if TYPE_CHECKING:
     from mirror.config.schema import MirrorConfig
@@ -39,15 +40,15 @@ def password(config: MirrorConfig, alias: str) -> str:
     cluster = config.clusters[alias]
     if cluster.sasl_password_file is not None:
         return cluster.sasl_password_file.read_text().strip()
-    return cluster.sasl_password.get_secret_value() if cluster.sasl_password else ""
+    return secret(cluster.sasl_password) or ""
 
 
 def meaning(config: MirrorConfig) -> dict[str, Any]:
     """Everything in it, except where passwords are kept and flows that are off."""
-    secret = {"sasl_password", "sasl_password_file"}
+    kept = {"sasl_password", "sasl_password_file"}
     return {
         "clusters": {
-            alias: cluster.model_dump(exclude=secret)
+            alias: cluster.model_dump(exclude=kept)
             for alias, cluster in config.clusters.items()
         },
         "flows": {flow.name: flow.model_dump() for flow in config.enabled_flows},
@@ -86,6 +87,7 @@ def test_the_secured_one_is_secured(tmp_path: Path) -> None:
 
 def test_the_merged_one_says_what_it_was_taken_for(tmp_path: Path) -> None:
     """The warning shows the lines that MirrorMaker 2 would have needed."""
-    config, said = read("three-into-one.properties", tmp_path)
+    config, warnings = read("three-into-one.properties", tmp_path)
     assert list(config.flows) == ["dc1->target", "dc2->target", "dc3->target"]
-    assert any("clusters = dc1, dc2, dc3, target" in text for text in said)
+    said = next(text for text in warnings if text.startswith("target.bootstrap"))
+    assert "clusters = dc1, dc2, dc3, target; dc1->target.enabled = true;" in said

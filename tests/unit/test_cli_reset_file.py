@@ -11,8 +11,8 @@ import pytest
 import typer
 
 from mirror.cli.group import ResetLine, _joint, write
-from mirror.config.schema import MirrorConfig
 from mirror.topics.merging import Merging
+from tests.harness.configurations import configuration
 
 pytestmark = pytest.mark.unit
 
@@ -54,7 +54,7 @@ def test_a_flow_that_copies_back_is_asked_for_its_map() -> None:
     """
     clusters = {alias: {"bootstrap_servers": "h:1"} for alias in "AB"}
     flows = {name: {"topics": ["orders"]} for name in ("A->B", "B->A")}
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {"clusters": clusters, "defaults": {"policy": "identity"}, "flows": flows}
     )
     known: Any = SimpleNamespace(followed=lambda: [("orders", 0), ("orders", 1)])

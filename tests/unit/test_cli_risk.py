@@ -9,19 +9,19 @@ import pytest
 from mirror.cli import risk
 from mirror.clusters import codes
 from mirror.clusters.topics import NO_ID, Topic
-from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterError, NoLeaderError, UnreachableError
 from mirror.offsets import group_survey, standby
 from mirror.pairs import risk as pair_risk
 from mirror.status.values import RiskStatus, TopicRisk
 from mirror.topics.merging import Merging
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 pytestmark = pytest.mark.unit
 
-CONFIG = MirrorConfig.model_validate(
+CONFIG = configuration(
     {
         "clusters": {alias: {"bootstrap_servers": "h:1"} for alias in "AB"},
         "flows": {"A->B": {}},

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
 import pytest
 from typer.testing import CliRunner
 import yaml
 
 from mirror.cli import proof
 from mirror.cli.main import app
-from mirror.config.schema import MirrorConfig
+from mirror.errors import ConfigError
 from mirror.proofs import evidence
 from mirror.proofs.account import FindingKind, ProofFinding
 from mirror.proofs.verification import Proven
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +69,7 @@ def test_the_table_ends_and_the_report_does_not(
 
     assert shown.out.count("MISSING") == 1_000
     assert "2 more findings; --report has all" in shown.err
-    config = MirrorConfig.model_validate(yaml.safe_load(_CONFIG))
+    config = configuration(yaml.safe_load(_CONFIG))
     (told,) = evidence.document(config, [proven])["flows"]
     assert len(told["findings"]) == 1_002
 
@@ -78,5 +78,5 @@ def test_a_share_of_nothing_is_refused() -> None:
     """A service that may read nothing would prove nothing, and not say so."""
     document = yaml.safe_load(_CONFIG)
     document["flows"]["A->B"] |= {"verify": "new", "verify_share": 0}
-    with pytest.raises(ValidationError, match="verify_share"):
-        MirrorConfig.model_validate(document)
+    with pytest.raises(ConfigError, match="verify_share"):
+        configuration(document)

@@ -13,11 +13,12 @@ from mirror.clusters import codes
 from mirror.clusters.admin.acls import Acl
 from mirror.clusters.admin.configs import TopicConfigs
 from mirror.clusters.topics import NO_ID, Leader, Topic
-from mirror.config.schema import MirrorConfig
 from mirror.errors import AuthorizationError
 from mirror.topics.comparing import Portrait, compare, partners
+from tests.harness.configurations import config
 
 if TYPE_CHECKING:
+    from mirror.config.schema import MirrorConfig
     from mirror.topics.sides import Side
 
 Told = tuple[str, str, str, str, bool | None]
@@ -44,12 +45,7 @@ def _portrait(alias: str, *topics: Topic, **more: Any) -> Portrait:
 
 
 def _config(*flows: str, **settings: Any) -> MirrorConfig:
-    return MirrorConfig.model_validate(
-        {
-            "clusters": {x: {"bootstrap_servers": f"{x}:1"} for x in "ABC"},
-            "flows": {name: {"topics": ["t.*"], **settings} for name in flows},
-        }
-    )
+    return config({name: {"topics": ["t.*"], **settings} for name in flows})
 
 
 def _told(

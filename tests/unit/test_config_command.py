@@ -99,21 +99,37 @@ spec:
 
 
 def converted(tmp_path: Path, text: str, name: str) -> str:
-    path = tmp_path / name
-    path.write_text(text)
+    (path := tmp_path / name).write_text(text)
     done = mirror("config", "convert", path)
     assert done.exit_code == 0, done.output
     return str(done.stdout)
 
 
-def test_a_file_that_is_wrong_is_not_converted(tmp_path: Path) -> None:
-    """Every problem is on stderr; stdout has nothing that could pass for a result."""
-    path = tmp_path / "mm2.properties"
-    path.write_text(MM2 + "B.tasks.max = x\nus-east->B.separator = 1\ntransforms = x")
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("mm2.properties", f"{MM2}transforms = x", "transforms: "),
+        (
+            "mm2.yaml",
+            V1.replace("type: tls", "type: kerb"),
+            "authentication of type kerb is not supported",
+        ),
+        ("mm2.yaml", V1.replace("  target:", "  goal:"), "mirrors[0]: has no target"),
+        (
+            "mm2.yaml",
+            V1.replace("spec:", "specs:"),
+            "the manifest must hold a KafkaMirrorMaker2 with",
+        ),
+    ],
+)
+def test_a_file_that_is_wrong_is_not_converted(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    """The problem is on stderr; stdout has nothing that could pass for a result."""
+    (path := tmp_path / name).write_text(text)
     done = mirror("config", "convert", path)
-    assert done.exit_code == 2
-    assert done.stdout == ""
-    assert "transforms: " in done.stderr
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr
 
 
 def test_what_is_converted_means_the_same(tmp_path: Path) -> None:
@@ -184,11 +200,9 @@ def test_a_manifest_of_v1beta2_converts(tmp_path: Path) -> None:
 
 def test_values_are_made_of_manifests_only(tmp_path: Path) -> None:
     """For the other format, the message names the chart's own field for it."""
-    path = tmp_path / "mm2.properties"
-    path.write_text(MM2.replace("pay: .*", "pay.*"))
+    (path := tmp_path / "mm2.properties").write_text(MM2.replace("pay: .*", "pay.*"))
     done = mirror("config", "convert", "--values", path)
-    assert done.exit_code == 2
-    assert done.stdout == ""
+    assert (done.exit_code, done.stdout) == (2, "")
     assert "the chart takes MirrorMaker 2's own file as mm2Properties" in done.stderr
 
 
@@ -280,6 +294,7 @@ def test_show_tells_where_each_value_comes_from(tmp_path: Path) -> None:
     assert of('flows."A/B".tasks') == (2, "file", "defaults.tasks")
     assert of('flows."A/B".policy') == ("default", "default", "")
     assert of("clusters.A.sasl_password")[0] == "***"
+    assert of("clusters.B.sasl_password")[0] == "***"
     as_table = mirror("config", "show", "--origin", "-c", path)
     assert as_table.exit_code == 0
     assert as_table.stdout.splitlines()[0].split() == [

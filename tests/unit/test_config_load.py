@@ -1,44 +1,34 @@
-"""From a file and the environment to a configuration, or to every problem at once."""
+"""From a file and the environment to a configuration, or to every problem at once;
+which settings variables reach, and what they must not do.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any, get_origin
 
 import pytest
 
-from mirror.config.load import load
-from mirror.config.schema import MirrorConfig
+from mirror.config.cluster_settings import ClusterConfig
+from mirror.config.environment import lay_over
+from mirror.config.load import load, read_yaml
+from mirror.config.schema import FlowConfig
+from mirror.config.section import settings
+from mirror.config.service_settings import ServiceConfig
 from mirror.errors import ConfigError
-from tests.harness.configurations import problems, read
+from tests.harness.configurations import (
+    GOOD,
+    SASL,
+    configuration,
+    problems,
+    read,
+    secret,
+)
 
 pytestmark = pytest.mark.unit
 
 EXAMPLES = Path(__file__).parents[2] / "config"
-GOOD = """
-clusters:
-  us-east: {bootstrap_servers: "a:9092"}
-  eu: {bootstrap_servers: "b:9092"}
-defaults: {compression: zstd}
-flows:
-  "us-east->eu": {topics: [orders]}
-"""
-SASL = """
-clusters:
-  us-east:
-    bootstrap_servers: a:9092
-    security_protocol: SASL_PLAINTEXT
-    sasl_mechanism: PLAIN
-    sasl_username: u
-    %s
-  eu: {bootstrap_servers: "b:9092"}
-flows:
-  "us-east->eu":
-"""
-
-
-def good_with(line: str, instead_of: str) -> str:
-    assert instead_of in GOOD
-    return GOOD.replace(instead_of, line)
 
 
 @pytest.mark.parametrize("name", ["mirror.example.yaml", "mm2.example.properties"])
@@ -69,7 +59,7 @@ def test_every_topology_has_a_sound_example_and_a_word_of_explanation(
 def test_the_yaml_example_shows_every_default() -> None:
     """A default that the example states wrongly would mislead."""
     config, _ = load(EXAMPLES / "mirror.example.yaml", environ={})
-    bare = MirrorConfig.model_validate({"clusters": {}, "flows": {"a->b": {}}})
+    bare = configuration({"clusters": {}, "flows": {"a->b": {}}})
     shown = config.flows["eu-west->us-east"]
     assert shown.model_dump(exclude={"source", "target", "topics"}) == bare.flows[
         "a->b"
@@ -82,400 +72,28 @@ def test_the_yaml_example_shows_every_default() -> None:
 def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
     """No neighbouring file, no include and no @ token changes what the file says."""
     (tmp_path / "mirror.local.yaml").write_text("defaults: {tasks: 99}")
-    text = good_with("{separator: _, provenance: off}", "{compression: zstd}")
+    text = GOOD.replace("{compression: zstd}", "{separator: _, provenance: off}")
     config, warnings = read(tmp_path, text)
     flow = config.flows["us-east->eu"]
     assert (flow.tasks, flow.separator, flow.provenance) == (None, "_", False)
     assert warnings == ()
 
     config, _ = read(tmp_path, SASL % 'sasl_password: "@int 12"')
-    password = config.clusters["us-east"].sasl_password
-    assert password
-    assert password.get_secret_value() == "@int 12"
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (
-            "",
-            (
-                "is empty; it must hold a mapping with the keys clusters, flows, "
-                "defaults and service"
-            ),
-        ),
-        (
-            "# nothing\n",
-            (
-                "is empty; it must hold a mapping with the keys clusters, "
-                "flows, defaults and service"
-            ),
-        ),
-        (
-            "- a\n",
-            ("must hold a mapping with the keys clusters, flows, defaults and service"),
-        ),
-        (
-            "just text",
-            ("must hold a mapping with the keys clusters, flows, defaults and service"),
-        ),
-        (
-            "a: {b",
-            (
-                "not valid YAML: expected ',' or '}', but got '<stream end>' in "
-                "line 1, column 6"
-            ),
-        ),
-        (
-            "a: {p: s3cret, p: s3cret2}",
-            ('not valid YAML: found duplicate key "p" in line 1, column 16'),
-        ),
-        (
-            "a: !!python/name:os.system x",
-            (
-                "not valid YAML: could not determine a "
-                "constructor for the tag in line 1, column 4; quote a text that "
-                "begins with !"
-            ),
-        ),
-    ],
-)
-def test_a_file_of_another_kind_is_named(
-    tmp_path: Path, text: str, problem: str
-) -> None:
-    """The message says which file, and what a configuration looks like."""
-    assert problems(tmp_path, text) == [f"{tmp_path / 'mirror.yaml'}: {problem}"]
+    assert secret(config.clusters["us-east"].sasl_password) == "@int 12"
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """Missing, a directory, not text, an unknown ending: one clear sentence."""
+    """Missing, a directory, not text: one clear sentence."""
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     for name, problem in {
         "none.yaml": "there is no such file",
         "folder.yaml": "cannot be read: Is a directory",
         "binary.yaml": "is not UTF-8 text",
-        "mirror.toml": (
-            "the name must end in .yaml, or in .properties for MirrorMaker 2"
-        ),
     }.items():
         with pytest.raises(ConfigError) as caught:
             load(tmp_path / name, environ={})
         assert caught.value.problems == (f"{tmp_path / name}: {problem}",)
-
-
-@pytest.mark.parametrize(
-    ("instead_of", "line", "problem"),
-    [
-        (
-            "topics: [orders]",
-            "topcs: [orders]",
-            'flows."us-east->eu".topcs: unknown setting; did you mean "topics"?',
-        ),
-        (
-            "topics: [orders]",
-            "topics: [orders, 'pay(']",
-            (
-                'flows."us-east->eu".topics[1]: "pay(" is not a valid regex: missing '
-                "), "
-                'unterminated subpattern at position 3; did you mean "pay\\("?'
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "topics: ['*']",
-            (
-                'flows."us-east->eu".topics[0]: "*" is not a valid regex: nothing to '
-                "repeat "
-                'at position 0; did you mean ".*"?'
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "topics: ['(?<x>a)']",
-            (
-                'flows."us-east->eu".topics[0]: "(?<x>a)" is not a valid regex: '
-                "unknown "
-                'extension ?<x at position 1; did you mean "(?P<x>a)"?'
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "topics: ['[a-z&&[^b]]']",
-            (
-                'flows."us-east->eu".topics[0]: "[a-z&&[^b]]" is not a clear regex: '
-                "Possible "
-                "set intersection at position 4"
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "topics: [1]",
-            'flows."us-east->eu".topics: 1 is not text: write it in quotes',
-        ),
-        (
-            "topics: [orders]",
-            "tasks: 0",
-            'flows."us-east->eu".tasks: 0 is too small; at least 1',
-        ),
-        (
-            "topics: [orders]",
-            "tasks: many",
-            'flows."us-east->eu".tasks: "many" is not a whole number',
-        ),
-        (
-            "topics: [orders]",
-            "compression: gzipp",
-            (
-                'flows."us-east->eu".compression: "gzipp" is not one of source, none, '
-                "gzip, "
-                'snappy, lz4, zstd; did you mean "gzip"?'
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "policy: []",
-            'flows."us-east->eu".policy: [] is not one of default, identity, rename',
-        ),
-        (
-            "topics: [orders]",
-            "rename: [{match: '(.*)', to: '\\2'}]",
-            (
-                'flows."us-east->eu".rename[0]: to "\\2" names group 2, but match '
-                '"(.*)" has 1'
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "rename: [{match: 'pay'}]",
-            (
-                'flows."us-east->eu".rename[0]: is not a rule of two texts, match and '
-                "to; use {match: 'orders\\.(.*)', to: 'eu.\\1'}"
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "rename: [{match: 'pay', to: 1}]",
-            (
-                'flows."us-east->eu".rename[0]: is not a rule of two texts, match and '
-                "to; use {match: 'orders\\.(.*)', to: 'eu.\\1'}"
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "rename: [{match: 'pay(', to: x}]",
-            (
-                'flows."us-east->eu".rename[0]: match "pay(" is not a valid regex: '
-                "missing ), unterminated subpattern at position 3; did you mean "
-                '"pay\\("?'
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "rename: x",
-            (
-                'flows."us-east->eu".rename: "x" is not a list of rules; use '
-                "{match: 'orders\\.(.*)', to: 'eu.\\1'}"
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "policy: rename",
-            (
-                'flows."us-east->eu": policy rename needs rules; give it rename, such '
-                "as [{match: 'orders\\.(.*)', to: 'eu.\\1'}]"
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "replication_factor: 0",
-            (
-                'flows."us-east->eu".replication_factor: 0 replicas are not possible; '
-                "use 3, or -1 for the brokers' default"
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "transform: masks.redact",
-            (
-                'flows."us-east->eu".transform: "masks.redact" does not name a '
-                'function; use "package.module:function"'
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "transform_options: {salt: x}",
-            (
-                'flows."us-east->eu".transform_options: nothing uses it; add '
-                "transform, or remove it"
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "dead_letter_topic: dead",
-            (
-                'flows."us-east->eu".dead_letter_topic: nothing uses it; add '
-                "transform, or remove it"
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "transform: 'm:f', dead_letter_topic: 'a b'",
-            (
-                'flows."us-east->eu".dead_letter_topic: "a b" has characters that '
-                "Kafka does not allow; letters, digits, dot, underscore and hyphen "
-                "are allowed"
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "transform: 'm:f', dead_letter_topic: __dead",
-            (
-                'flows."us-east->eu".dead_letter_topic: "__dead" is reserved for '
-                "Kafka or mirror"
-            ),
-        ),
-        (
-            "topics: [orders]",
-            "lease_seconds: 301",
-            'flows."us-east->eu".lease_seconds: 301 is too large; at most 300',
-        ),
-        (
-            "topics: [orders]",
-            "exactly_once: maybe",
-            'flows."us-east->eu".exactly_once: "maybe" is neither true nor false',
-        ),
-        (
-            "topics: [orders]",
-            "source: eu",
-            'flows."us-east->eu".source: is already given by the key above; remove it',
-        ),
-        ("{topics: [orders]}", "5", 'flows."us-east->eu": is not a mapping'),
-        (
-            "us-east->eu",
-            "us-east",
-            'flows.us-east: not a flow\'s name; use "A->B"',
-        ),
-        (
-            "us-east->eu",
-            "us_east->eu",
-            (
-                'flows."us_east->eu": there is no cluster "us_east"; did you mean '
-                '"us-east"?'
-            ),
-        ),
-        (
-            "{compression: zstd}",
-            "{taks: 1}",
-            'defaults.taks: unknown setting; did you mean "tasks"?',
-        ),
-        (
-            "{compression: zstd}",
-            "{separator: '/'}",
-            (
-                'defaults.separator: "/" is not allowed in a topic\'s name; use '
-                "letters, digits, dot, underscore and hyphen"
-            ),
-        ),
-        (
-            "a:9092",
-            "a",
-            (
-                'clusters.us-east.bootstrap_servers[0]: "a" is not host:port; '
-                'use "broker-1.example.com:9092"'
-            ),
-        ),
-        (
-            "a:9092",
-            "",
-            (
-                "clusters.us-east.bootstrap_servers: at least one broker is "
-                'needed, such as "broker-1.example.com:9092"'
-            ),
-        ),
-        (
-            'bootstrap_servers: "a:9092"',
-            "",
-            (
-                "clusters.us-east.bootstrap_servers: is missing; use "
-                '"broker-1.example.com:9092"'
-            ),
-        ),
-        (
-            "defaults:",
-            "defualts:",
-            'defualts: unknown setting; did you mean "defaults"?',
-        ),
-        (
-            "defaults:",
-            "service: {http_port: 70000}\ndefaults:",
-            "service.http_port: 70000 is too large; at most 65535",
-        ),
-        (
-            "topics: [orders]",
-            "enabled: false",
-            "flows: none is enabled, so there is nothing to do",
-        ),
-    ],
-)
-def test_a_bad_setting_is_named_with_its_value_and_what_is_right(
-    tmp_path: Path, instead_of: str, line: str, problem: str
-) -> None:
-    """One sentence says how to correct the file."""
-    assert problems(tmp_path, good_with(line, instead_of)) == [problem]
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        (
-            "",
-            (
-                "clusters.us-east.security_protocol: SASL_PLAINTEXT also needs "
-                "sasl_password_file (or sasl_password); add it"
-            ),
-        ),
-        (
-            "sasl_password: 12345",
-            "clusters.us-east.sasl_password: must be text: write it in quotes",
-        ),
-        (
-            "sasl_password: [s3cret]",
-            "clusters.us-east.sasl_password: must be text: write it in quotes",
-        ),
-        (
-            "sasl_pasword: s3cret",
-            (
-                "clusters.us-east.sasl_pasword: unknown setting; "
-                'did you mean "sasl_password"?'
-            ),
-        ),
-        (
-            "sasl_password: s3cret\n    sasl_password_file: /x",
-            (
-                "clusters.us-east.sasl_password_file: the password is set twice; "
-                "keep "
-                "one"
-            ),
-        ),
-        (
-            "sasl_password_file: /no/such",
-            'clusters.us-east.sasl_password_file: there is no file "/no/such"',
-        ),
-        (
-            "sasl_password: s3cret\n    ssl_ca_file: /no/such",
-            (
-                "clusters.us-east.ssl_ca_file: security_protocol SASL_PLAINTEXT does "
-                "not use it; set security_protocol to SSL or SASL_SSL"
-            ),
-        ),
-    ],
-)
-def test_credentials_are_checked_and_never_shown(
-    tmp_path: Path, line: str, problem: str
-) -> None:
-    """The message names the setting, and does not show the secret."""
-    assert problems(tmp_path, SASL % line) == [problem]
 
 
 def test_a_mechanism_that_is_a_java_class_is_refused_clearly(tmp_path: Path) -> None:
@@ -508,8 +126,7 @@ flows:
         ),
         (
             'flows."A->B".topics[1]: "a b" matches no topic: names have no spaces and '
-            "no #; "
-            "a comment cannot follow a value on the same line"
+            "no #; a comment cannot follow a value on the same line"
         ),
         'flows."A->B".tasks: true is not a number',
         'flows."A->B".topcs: unknown setting; did you mean "topics"?',
@@ -531,5 +148,224 @@ def test_sections_of_another_shape_are_named(tmp_path: Path) -> None:
 
 def test_a_flow_without_topics_is_mentioned(tmp_path: Path) -> None:
     """Nothing is wrong with it, but it is rarely intended."""
-    _, warnings = read(tmp_path, good_with("topics: []", "topics: [orders]"))
+    _, warnings = read(tmp_path, GOOD.replace("[orders]", "[]"))
     assert warnings == ('flows."us-east->eu".topics: is empty, so no topic is copied',)
+
+
+SECRET = "sasl_oauthbearer_client_credentials_client_secret"
+
+
+def test_rules_for_names_are_given_as_json(tmp_path: Path) -> None:
+    """A variable can hold the rules of policy rename; the copies' names follow them."""
+    config, _ = read(
+        tmp_path,
+        GOOD,
+        MIRROR_FLOWS__us_east__TO__eu__policy="rename",
+        MIRROR_FLOWS__us_east__TO__eu__rename=(
+            '[{"match": "orders(.*)", "to": "eu$1"}]'
+        ),
+    )
+    flow = config.flows["us-east->eu"]
+    assert flow.replication_policy.target_topic("orders.x") == "eu.x"
+    wrong = problems(
+        tmp_path,
+        GOOD,
+        MIRROR_DEFAULTS__rename="orders",
+    )
+    assert wrong[0].startswith('MIRROR_DEFAULTS__rename: "orders" is not a list')
+
+
+PLACES = (
+    (ClusterConfig, "CLUSTERS__eu", lambda config: config.clusters["eu"]),
+    (FlowConfig, "FLOWS__us_east__TO__eu", lambda c: c.flows["us-east->eu"]),
+    (FlowConfig, "DEFAULTS", lambda config: config.flows["us-east->eu"]),
+    (ServiceConfig, "SERVICE", lambda config: config.service),
+)
+OF_HOSTS = {"bootstrap_servers": ["c:1", "d:2"], "http_hosts": ["c", "[::1]"]}
+
+
+@pytest.mark.parametrize(
+    ("place", "setting", "section"),
+    [
+        pytest.param(place, name, section, id=f"{place}__{name}")
+        for model, place, section in PLACES
+        for name, field in settings(model).items()
+        if get_origin(field.annotation) is tuple
+        and name != "rename"  # a list of mappings
+        # What a flow says itself wins over the defaults.
+        and (place, name) != ("DEFAULTS", "topics")
+    ],
+)
+def test_every_list_may_be_json(
+    place: str, setting: str, section: Any, tmp_path: Path
+) -> None:
+    """A variable holds any list of texts as JSON, so that its elements may have commas,
+    or as one text with commas. It may be empty, which is not the default.
+    """
+    given = OF_HOSTS.get(setting, ["a{1,2}", "b"])
+
+    def value(text: str) -> tuple[str, ...]:
+        config, _ = read(tmp_path, GOOD, **{f"MIRROR_{place}__{setting}": text})
+        return getattr(section(config), setting)
+
+    assert value(json.dumps(given)) == tuple(given)
+    assert value(f" {json.dumps(given, indent=1)} ") == tuple(given)
+    if setting not in OF_HOSTS:
+        assert value("x.*,[yz]") == ("x.*", "[yz]")
+        assert value("[0-9]") == ("[0-9]",)
+        assert value("[0]") == ("[0]",)
+    if setting != "bootstrap_servers":
+        assert value("[]") == ()
+
+
+def test_variables_win_over_the_file(tmp_path: Path) -> None:
+    """Aliases are found whatever their case and punctuation; lists may be JSON."""
+    config, warnings = read(
+        tmp_path,
+        GOOD,
+        MIRROR_CLUSTERS__US_EAST__REQUEST_TIMEOUT_SECONDS="7",
+        MIRROR_CLUSTERS__eu__bootstrap_servers="c:1,d:2",
+        MIRROR_DEFAULTS__tasks="4",
+        MIRROR_DEFAULTS__exactly_once="off",
+        MIRROR_FLOWS__us_east__TO__eu__topics='["a{1,2}", "b"]',
+        MIRROR_SERVICE__http_port="0",
+        MIRROR_SERVICE__spark='{"spark.executor.memory": "2g"}',
+        MIRROR_SERVICE__log_level="",
+        MIRROR_DEFAULTS__transform="masks:redact",
+        MIRROR_DEFAULTS__transform_options='{"salt": "x"}',
+    )
+    flow = config.flows["us-east->eu"]
+    assert (flow.tasks, flow.exactly_once, flow.compression) == (4, False, "zstd")
+    assert flow.topics == ("a{1,2}", "b")
+    assert flow.transform_options == {"salt": "x"}
+    assert config.clusters["us-east"].request_timeout_seconds == 7
+    assert config.clusters["eu"].bootstrap_servers == ("c:1", "d:2")
+    assert config.service.http_port == 0
+    assert config.service.log_level == "info"
+    assert config.service.spark == {"spark.executor.memory": "2g"}
+    assert warnings == ()
+
+
+@pytest.mark.parametrize("password", ["12345", "1e5", "true", "@int x", "0123", "[1]"])
+def test_a_password_from_the_environment_stays_text(
+    tmp_path: Path, password: str
+) -> None:
+    """It replaces the file's password, in whatever way that was set."""
+    config, _ = read(
+        tmp_path,
+        SASL % "sasl_password_file: /no/such",
+        MIRROR_CLUSTERS__us_east__sasl_password=password,
+    )
+    cluster = config.clusters["us-east"]
+    assert secret(cluster.sasl_password) == password
+    assert cluster.sasl_password_file is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "other"),
+    [
+        ("ssl_ca_certificates", "ssl_ca_file"),
+        ("ssl_certificate_chain", "ssl_certificate_file"),
+        ("ssl_key", "ssl_key_file"),
+        (f"{SECRET}_file", SECRET),
+    ],
+)
+def test_one_way_to_give_it_takes_the_place_of_the_other(
+    tmp_path: Path, setting: str, other: str
+) -> None:
+    """Where the file uses one of two ways to set something and a variable the other,
+    the variable counts, and there is no message about both.
+    """
+    path = tmp_path / "mirror.yaml"
+    for mine, theirs in ((setting, other), (other, setting)):
+        path.write_text(GOOD.replace('"b:9092"', f'"b:9092", {theirs}: x'))
+        variables = {f"MIRROR_CLUSTERS__eu__{mine}": "y"}
+
+        found = lay_over(read_yaml(path, path.read_text()), variables)
+        cluster = found.raw["clusters"]["eu"]
+
+        assert cluster == {"bootstrap_servers": "b:9092", mine: "y"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "problem"),
+    [
+        (
+            "MIRROR_CLUSTERS__us_west__sasl_password",
+            'there is no cluster "us_west"; did you mean "us_east"?',
+        ),
+        (
+            "MIRROR_CLUSTERS__eu__sasl_pasword",
+            'unknown setting "sasl_pasword"; did you mean "sasl_password"?',
+        ),
+        ("MIRROR_FLOWS__eu__TO__us_east__tasks", 'there is no flow "eu__TO__us_east"'),
+        ("MIRROR_FLOWS__0__topics", 'there is no flow "0"'),
+        (
+            "MIRROR_CLUSTERS__eu",
+            "names no setting; use MIRROR_CLUSTERS__<cluster>__<setting>",
+        ),
+        (
+            "MIRROR_DEFALTS__tasks",
+            'there is no section "defalts"; did you mean "defaults"?',
+        ),
+        (
+            "MIRROR_SERVICE__http_prt",
+            'unknown setting "http_prt"; did you mean "http_port"?',
+        ),
+        ("MIRROR_SERVICE__http_port", '"s3cret" is not a whole number'),
+    ],
+)
+def test_a_variable_that_means_nothing_is_refused(
+    tmp_path: Path, variable: str, problem: str
+) -> None:
+    """It never adds a cluster or flow; its value is not shown."""
+    assert problems(tmp_path, GOOD, **{variable: "s3cret"}) == [
+        f"{variable}: {problem}"
+    ]
+
+
+def test_a_variable_that_means_two_clusters_is_refused(tmp_path: Path) -> None:
+    """us-east and us.east look the same in a variable; an exact name still counts."""
+    twins = GOOD.replace("  eu:", '  us.east: {bootstrap_servers: "c:1"}\n  eu:')
+    variable = "MIRROR_CLUSTERS__us_east__request_timeout_seconds"
+    assert problems(tmp_path, twins, **{variable: "3"}) == [
+        f'{variable}: could mean the cluster "us-east" or "us.east"; rename one of them'
+    ]
+    exact = twins.replace("us.east", "us_east")
+    config, _ = read(tmp_path, exact, **{variable: "3"})
+    assert config.clusters["us_east"].request_timeout_seconds == 3
+    assert config.clusters["us-east"].request_timeout_seconds == 30
+
+
+def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
+    """Other tools' variables and Kubernetes' service links are not settings."""
+    _, warnings = read(
+        tmp_path,
+        GOOD,
+        MIRROR_TEST_BROKERS="x",
+        MIRROR_CACHE="x",
+        MIRROR_IVY_SETTINGS="x",
+        MIRROR_SLOT="x",
+        MIRROR_CONFIG="x",
+        MIRROR_SERVICE_HOST="10.0.0.1",
+        MIRROR_SERVICE_PORT_HTTP="8083",
+        MIRROR_PORT="tcp://10.0.0.1:8083",
+        MIRROR_PORT_8083_TCP_ADDR="10.0.0.1",
+        MIRROR_SERVICE_http_port="1",
+        OTHER__x="1",
+    )
+    assert warnings == (
+        (
+            "MIRROR_SERVICE_http_port: not a setting, ignored; settings have two "
+            "underscores, as in MIRROR_SERVICE__http_port"
+        ),
+    )
+
+
+def test_the_environment_is_read_when_none_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process's own variables are the usual layer."""
+    monkeypatch.setenv("MIRROR_SERVICE__http_port", "9")
+    (path := tmp_path / "mirror.yml").write_text(GOOD)
+    assert load(path)[0].service.http_port == 9

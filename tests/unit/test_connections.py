@@ -53,20 +53,18 @@ def ends(
             "ssl_ca_file": str(tmp_path / "ca.pem"),
         }
     with Broker(tls=tls) as broker:
-        config = ClusterConfig.model_validate(
-            {
-                "alias": "A",
-                "bootstrap_servers": broker.address,
-                "request_timeout_seconds": 0.5,
-                **settings,
-            }
+        config = ClusterConfig(
+            alias="A",
+            bootstrap_servers=broker.address,
+            request_timeout_seconds=0.5,
+            **settings,
         )
         with closing(Cluster(config).connect()) as cluster:
             yield broker, cluster
 
 
-def _end_has_come(connection: Connection) -> None:
-    """Wait for the last thing that the broker sends when it closes."""
+def _has_come(connection: Connection) -> None:
+    """Wait for something to read, such as the end when the broker closes."""
     poller = select.poll()
     poller.register(connection, select.POLLIN)
     assert poller.poll(5000)
@@ -92,7 +90,7 @@ def test_what_ended_while_idle_is_replaced(
     broker, cluster = ends
     used = _used(cluster, "commit")
     getattr(broker, how)()
-    _end_has_come(used)
+    _has_come(used)
     _used(cluster, "commit")
     assert len(broker.taken) == 3  # the first one was for metadata alone
     assert used.closed
@@ -120,7 +118,7 @@ def test_what_nobody_asked_for_ends_a_connection(
     broker, cluster = ends
     used = _used(cluster)
     broker.taken[-1].do(lambda line: line.sendall(b"unasked"))
-    _end_has_come(used)
+    _has_come(used)
     _used(cluster)
     assert len(broker.taken) == 3
 
@@ -132,7 +130,7 @@ def test_a_good_connection_is_kept(ends: tuple[Broker, Cluster]) -> None:
     broker, cluster = ends
     used = _used(cluster)
     owed = used.send(_find())
-    _end_has_come(used)
+    _has_come(used)
     assert cluster.connection(1) is used
     assert owed.result().node_id == 1
     assert cluster.connection(1) is used
@@ -167,9 +165,7 @@ def test_words_of_tls_itself_do_not_end_a_line(
     with closing(
         handshake.open_line(cluster._config, "127.0.0.1", broker.port)
     ) as fresh:
-        poller = select.poll()
-        poller.register(fresh, select.POLLIN)
-        assert poller.poll(5000)  # tickets, since nothing is asked
+        _has_come(fresh)  # tickets, since nothing is asked
         assert fresh.silent
         assert not fresh.unread
 
@@ -223,12 +219,10 @@ def test_a_silent_broker_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random, "sample", lambda nodes, count: list(nodes)[:count])
     with Broker(node=1) as silent, Broker(node=2) as other:
         silent.names = other.names = [silent, other]
-        config = ClusterConfig.model_validate(
-            {
-                "alias": "A",
-                "bootstrap_servers": other.address,
-                "request_timeout_seconds": 0.5,
-            }
+        config = ClusterConfig(
+            alias="A",
+            bootstrap_servers=other.address,
+            request_timeout_seconds=0.5,
         )
         with closing(Cluster(config).connect()) as cluster:
             silent.silent_on = {"FindCoordinator"}
@@ -248,7 +242,7 @@ def test_a_session_that_ends_on_a_dead_connection_is_no_error(
     used = _used(cluster)
     used.reauthenticate_at = time.monotonic() - 1
     broker.hang_up()
-    _end_has_come(used)
+    _has_come(used)
     assert cluster.connection(1) is not used
 
 
@@ -257,9 +251,7 @@ def test_a_cluster_that_names_no_broker_is_not_reached() -> None:
     says so, and once one is named the same cluster connects.
     """
     with Broker() as broker:
-        config = ClusterConfig.model_validate(
-            {"alias": "A", "bootstrap_servers": broker.address}
-        )
+        config = ClusterConfig(alias="A", bootstrap_servers=broker.address)
         with closing(Cluster(config)) as cluster:
             broker.names = []
             with pytest.raises(UnreachableError, match="A answers but"):

@@ -11,7 +11,6 @@ import pytest
 from mirror.clusters.admin.acls import Acl
 from mirror.clusters.admin.brokers import Disk, Replicas
 from mirror.clusters.admin.groups import Group, GroupKind
-from mirror.config.schema import MirrorConfig
 from mirror.errors import UnreachableError
 from mirror.offsets.groups import GroupPosition
 from mirror.offsets.translation import Exactness, Translated
@@ -29,9 +28,12 @@ from mirror.recovery.steps.checks import Check, Seen
 from mirror.recovery.steps.positions import GroupPlace, GroupPlaces
 from mirror.status.values import PartitionRisk, RiskStatus
 from mirror.topics.comparing import CONFIG, QUOTAS, TOPIC, USERS, Difference
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from mirror.config.schema import MirrorConfig
 
 pytestmark = pytest.mark.unit
 
@@ -40,7 +42,7 @@ COPIED = frozenset({KEY, ("orders", 1)})
 
 
 def config(**pair: object) -> MirrorConfig:
-    return MirrorConfig.model_validate(
+    return configuration(
         {
             "clusters": {n: {"bootstrap_servers": f"{n}:9092"} for n in "AB"},
             "flows": {"A->B": {}, "B->A": {}},

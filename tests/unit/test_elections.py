@@ -33,12 +33,10 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def elections(broker: Broker) -> Iterator[Elections]:
-    config = ClusterConfig.model_validate(
-        {
-            "alias": "A",
-            "bootstrap_servers": broker.address,
-            "request_timeout_seconds": 1.0,
-        }
+    config = ClusterConfig(
+        alias="A",
+        bootstrap_servers=broker.address,
+        request_timeout_seconds=1.0,
     )
     with closing(Elections(Cluster(config))) as made:
         yield made
@@ -57,6 +55,12 @@ def _rounds(broker: Broker, elections: Elections, count: int) -> list[tuple[str,
     return found
 
 
+def _led_again(elections: Elections) -> list[tuple[str, int]]:
+    found: list[tuple[str, int]] = []
+    wait_for(lambda: found.extend(elections.held()) or found, pause=0.01)
+    return found
+
+
 def test_only_a_newer_leader_counts(broker: Broker, elections: Elections) -> None:
     """A partition whose leader is still the one that was lost, and one that has none,
     go on waiting; a newer leader is told once, and then there is nothing to ask.
@@ -65,9 +69,7 @@ def test_only_a_newer_leader_counts(broker: Broker, elections: Elections) -> Non
     elections.wait_for(_OTHER, _OTHER, _NOW - 1)
     assert not _rounds(broker, elections, 4)
     broker.leaders = {"t": [1, 1]}
-    found: list[tuple[str, int]] = []
-    wait_for(lambda: found.extend(elections.held()) or found, pause=0.01)
-    assert found == [_OTHER]
+    assert _led_again(elections) == [_OTHER]
     elections.keep_only(())
     assert elections.again_in > 1
     assert not elections.held()
@@ -78,9 +80,7 @@ def test_a_copy_has_a_leader_again(broker: Broker, elections: Elections) -> None
     by the copy's.
     """
     elections.wait_for(("s", 5), _KEY, _NOW - 1)
-    found: list[tuple[str, int]] = []
-    wait_for(lambda: found.extend(elections.held()) or found, pause=0.01)
-    assert found == [("s", 5)]
+    assert _led_again(elections) == [("s", 5)]
 
 
 def test_a_source_that_does_not_answer_holds_up_nothing(
@@ -97,9 +97,7 @@ def test_a_source_that_does_not_answer_holds_up_nothing(
     assert time.monotonic() - began < 0.5
     wait_for(lambda: "Metadata" in broker.asked, pause=0.01)
     broker.silent_on = set()
-    found: list[tuple[str, int]] = []
-    wait_for(lambda: found.extend(elections.held()) or found, pause=0.01)
-    assert found == [_KEY]
+    assert _led_again(elections) == [_KEY]
 
 
 def test_a_retry_may_have_come_first(broker: Broker, elections: Elections) -> None:

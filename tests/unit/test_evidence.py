@@ -16,11 +16,11 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from mirror.config.schema import MirrorConfig
 from mirror.proofs import evidence
 from mirror.proofs.account import Account, FindingKind
 from mirror.proofs.verification import PartitionProof, Proven
 from tests.harness.compared import copied
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ def report() -> dict[str, Any]:
         ),
         findings=(missing,),
     )  # fmt: skip
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {
             "clusters": {each: {"bootstrap_servers": "x:1"} for each in "AB"},
             "flows": {"A->B": {"topics": ["orders"]}},

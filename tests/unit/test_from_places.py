@@ -23,7 +23,7 @@ _LOG = {
 Row = tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]
 
 
-def _listed(section, *, count, first=0, last_delta):
+def listed_of(section, *, count, first=0, last_delta):
     raw = hostile_batches.stored(
         section, count=count, base=first, last_delta=last_delta
     )
@@ -40,7 +40,7 @@ def _of_the_log():
         hostile_batches.record(*each, delta=offset - 10, time=offset)
         for offset, each in _LOG.items()
     )
-    return _listed(section, count=len(_LOG), first=10, last_delta=4)
+    return listed_of(section, count=len(_LOG), first=10, last_delta=4)
 
 
 def _put(
@@ -81,7 +81,7 @@ def test_records_stay_as_they_are() -> None:
     assert int(state[0]) == int(result[merge_loop.COPIED]) == len(_LOG)
     assert runs.tolist() == [[10, 0, 2], [13, 2, 2]]
     section = out[HEADER_SIZE : result[merge_loop.END]].tobytes()
-    made, found = _listed(section, count=len(_LOG), last_delta=3)
+    made, found = listed_of(section, count=len(_LOG), last_delta=3)
     stamp = (b"mirror.via", b"A/a-id")
     for (key, value, headers), place in zip(_LOG.values(), found, strict=True):
         assert _row(made, place) == (key, value, [*headers, stamp])
@@ -96,7 +96,7 @@ def test_each_record_gets_all_headers(stamps: int) -> None:
     source, places = _of_the_log()
     _, out, _, result = _put(source, places, stamps=stamps)
     section = out[HEADER_SIZE : result[merge_loop.END]].tobytes()
-    made, found = _listed(section, count=len(_LOG), last_delta=3)
+    made, found = listed_of(section, count=len(_LOG), last_delta=3)
     stamp = (b"mirror.via", b"A/a-id")
     for (*_, headers), place in zip(_LOG.values(), found, strict=True):
         assert _row(made, place)[2] == [*headers, *[stamp] * stamps]
@@ -132,7 +132,7 @@ def test_plain_records_get_no_stamp() -> None:
     plain = np.array([0, 1, 0, 1], np.uint8)
     _, out, _, result = _put(source, places, plain=plain)
     section = out[HEADER_SIZE : int(result[merge_loop.END])].tobytes()
-    buffer, found = _listed(section, count=4, last_delta=3)
+    buffer, found = listed_of(section, count=4, last_delta=3)
     rows = [_row(buffer, place) for place in found]
     assert [len(headers) for _, _, headers in rows] == [1, 1, 3, 0]
     assert [(key, value) for key, value, _ in rows] == [
@@ -156,7 +156,7 @@ def test_stamps_are_taken_off() -> None:
         hostile_batches.record(b"k", b"v", headers, delta=n, time=n)
         for n, headers in enumerate(log)
     )
-    source, places = _listed(section, count=len(log), last_delta=len(log) - 1)
+    source, places = listed_of(section, count=len(log), last_delta=len(log) - 1)
     home = np.zeros(len(log), np.uint8)
     seen = provenance.via(source_alias="B", source_id="b-id", target_id="a-id")
     elsewhere = home_stamps.take(source, places, seen.key, seen.target_suffix, home)

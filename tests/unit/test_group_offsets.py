@@ -1,10 +1,11 @@
-"""Offsets of groups that are set from outside."""
+"""Offsets of groups that are set from outside, and the requests laid out for it."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
+from kafka.protocol.consumer import OffsetCommitRequest
 import pytest
 
 from mirror.clusters import codes
@@ -43,15 +44,13 @@ class Coordinators:
         return SimpleNamespace(result=lambda: SimpleNamespace(topics=[topic]))
 
 
-@pytest.fixture(autouse=True)
-def sent_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_offsets, "send", Coordinators.send)
-
-
-def test_a_coordinator_that_moves_is_asked_again() -> None:
+def test_a_coordinator_that_moves_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Only for what it refused, until it takes it; what a group with members refuses
     is reported at once.
     """
+    monkeypatch.setattr(group_offsets, "send", Coordinators.send)
     moving = [codes.NOT_COORDINATOR, codes.NOT_COORDINATOR]
     members = 25  # UNKNOWN_MEMBER_ID
     cluster: Any = Coordinators({("app", 1): moving, ("other", 0): [members]})
@@ -66,8 +65,69 @@ def test_a_coordinator_that_moves_is_asked_again() -> None:
 
 def test_one_that_stays_away_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """After some seconds, with its code."""
+    monkeypatch.setattr(group_offsets, "send", Coordinators.send)
     monkeypatch.setattr(group_offsets, "_PATIENCE_SECONDS", 0.1)
     gone = codes.NOT_COORDINATOR
     cluster: Any = Coordinators({("other", 0): [gone] * 100})
 
     assert group_offsets.commit(cluster, OFFSETS) == {"other": {("t", 0): gone}}
+
+
+LAID_OUT = {
+    ("orders", 0): (1 << 40, ""),
+    ("bills", 7): (0, "wo ich war"),
+    ("orders", 300): (5, "m" * 200),
+}
+
+
+class Sent:
+    """A connection that keeps what is sent."""
+
+    def __init__(self, version: int) -> None:
+        self._newest = version
+        self.sent_as = -1
+        self.body = b""
+
+    def version(self, _request: Any, *, at_most: int) -> int:
+        return min(self._newest, at_most)
+
+    def send_buffers(
+        self, key: int, version: int, buffers: Any, *, flexible: bool, **_: Any
+    ) -> None:
+        assert (key, flexible) == (OffsetCommitRequest.API_KEY, True)
+        self.sent_as, self.body = version, b"".join(buffers)
+
+
+@pytest.mark.parametrize(("newest", "version"), [(8, 8), (9, 9), (10, 9)])
+def test_bytes_are_those_of_the_library(newest: int, version: int) -> None:
+    """kafka-python lays the same request out in the same bytes, in each version."""
+    entry = OffsetCommitRequest.OffsetCommitRequestTopic
+    place = entry.OffsetCommitRequestPartition
+    topics = [
+        entry(
+            name=name,
+            partitions=[
+                place(
+                    partition_index=number,
+                    committed_offset=offset,
+                    committed_leader_epoch=-1,
+                    committed_metadata=metadata,
+                )
+                for (topic, number), (offset, metadata) in LAID_OUT.items()
+                if topic == name
+            ],
+        )
+        for name in ("orders", "bills")
+    ]
+    theirs = OffsetCommitRequest(
+        group_id="app",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=topics,
+    ).encode(version=version)
+    sent: Any = Sent(newest)
+
+    group_offsets.send(sent, "app", LAID_OUT)
+
+    assert (sent.sent_as, sent.body) == (version, theirs)

@@ -17,13 +17,13 @@ from pydantic import SecretStr
 import pytest
 
 from mirror.config.load import load
-from mirror.config.schema import MirrorConfig
 from mirror.errors import ConfigError, FencedError, UnreachableError
 from mirror.pairs.journal import Kind
 from mirror.recovery import hooks
 from mirror.recovery.hooks import Call, HookReply
 from mirror.recovery.stage import Stage, StepError
 from mirror.recovery.steps import STEPS
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,7 +104,7 @@ def test_a_fence_by_hook_needs_the_hook(tmp_path: Path) -> None:
 
 
 def stage(noted: list[Any], *, seconds: float = 20.0, **given: Any) -> Stage:
-    config = MirrorConfig.model_validate(pair(hooks=given))
+    config = configuration(pair(hooks=given))
     return Stage(
         kind=Kind.SWITCH,
         config=config,
@@ -217,7 +217,7 @@ def test_a_fence_that_nobody_confirms() -> None:
         asked.append(question)
         return False
 
-    config = MirrorConfig.model_validate(pair(fence="confirmed"))
+    config = configuration(pair(fence="confirmed"))
     at = replace(stage([]), pair=config.recovery["A<->B"], agree=no)
     with pytest.raises(StepError, match="producers of A are not confirmed"):
         STEPS["fence"].do(at)

@@ -11,7 +11,6 @@ import pytest
 
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.topics import Leader, Topic
-from mirror.config.schema import MirrorConfig
 from mirror.errors import NoLeaderError
 from mirror.offsets.progress import Position
 from mirror.offsets.runs import Pair, Pairs
@@ -21,6 +20,7 @@ from mirror.proofs.hops import Hop, Hops, OffsetContent, OffsetKind, find_by_key
 from mirror.proofs.tracing import How, RecordPlace, Row, Sameness
 from mirror.records import alignment
 from tests.harness.compared import ID, TERMS, copied, row
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def rows_of(
     """
     place = RecordPlace("A", "t", 0, 3000)
     aliases = {alias: {"bootstrap_servers": "h:1"} for alias in "AB"}
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {"clusters": aliases, "flows": {"A->B": {"start": "latest"}}}
     )
     target: Any = type("Target", (), {"cluster_id": "b"})()

@@ -44,9 +44,9 @@ kind, small, *urls = sys.argv[1:]
 def registry():
     from mirror.schemas.registry.registry import Registry
     from mirror.config.cluster_settings import ClusterConfig
-    return Registry(ClusterConfig.model_validate(
-        {"alias": "A", "bootstrap_servers": "a:1", "schema_registry": {"url": url}}
-    ))
+    address = {"url": url}
+    return Registry(
+        ClusterConfig(alias="A", bootstrap_servers="a:1", schema_registry=address))
 
 def one():
     with registry() as client:
@@ -59,13 +59,13 @@ def versions():
 def token():
     from mirror.clusters.auth import tokens
     from mirror.config.cluster_settings import ClusterConfig
-    name = "sasl_oauthbearer_client_credentials_client"
-    tokens.ask_endpoint(ClusterConfig.model_validate({
-        "alias": "A", "bootstrap_servers": "a:1",
-        "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauthbearer_token_endpoint_url": url, f"{name}_id": "i",
-        f"{name}_secret": "s",
-    }))
+    tokens.request_token(tokens.endpoint_of(ClusterConfig(
+        alias="A", bootstrap_servers="a:1",
+        security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER",
+        sasl_oauthbearer_token_endpoint_url=url,
+        sasl_oauthbearer_client_credentials_client_id="i",
+        sasl_oauthbearer_client_credentials_client_secret="s",
+    )))
 
 def service():
     from mirror.cli import service

@@ -15,12 +15,12 @@ import pytest
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterChangedError
 from mirror.service.flow import Flow
 from mirror.service.pairs import PairFollower
 from mirror.service.scheduler import Job, Jobs
 from mirror.status.store import StatusStore
+from tests.harness.configurations import configuration
 from tests.harness.fake_broker import Broker
 from tests.harness.micro_batches import MicroBatches
 
@@ -191,7 +191,7 @@ def test_a_flow_does_not_run_with_another_cluster(
     it had: the run fails with both ids before it changes anything.
     """
     with Broker(cluster_id="other-id") as target:
-        config = MirrorConfig.model_validate(
+        config = configuration(
             {
                 "clusters": {
                     "A": {"bootstrap_servers": broker.address},

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.config.schema import MirrorConfig
 from mirror.offsets import holes, joint, offset_map, reverse_start
 from mirror.offsets.groups import Copy
 from mirror.offsets.holes import HoleLook
@@ -28,6 +27,7 @@ from mirror.offsets.reverse_start import Edges
 from mirror.offsets.runs import COUNT, DOWNSTREAM, Block, decode, encode, joined
 from mirror.offsets.translation import Exactness, Translated
 from mirror.recovery.steps import changes
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 TOPIC = "orders"
-FLOWS = MirrorConfig.model_validate(
+FLOWS = configuration(
     {
         "clusters": {name: {"bootstrap_servers": f"{name}:1"} for name in "AB"},
         "flows": {

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.config.schema import MirrorConfig
 from mirror.pairs.journal import Kind
 from mirror.recovery import outcome
 from mirror.recovery.stage import Stage
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def stage() -> Stage:
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {
             "clusters": {alias: {"bootstrap_servers": "x:1"} for alias in "AB"},
             "flows": {"A->B": {}, "B->A": {}},

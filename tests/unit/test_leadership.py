@@ -12,15 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
-from mirror.config.schema import MirrorConfig
 from mirror.service import leadership
 from mirror.service.leadership import Leadership, Lifelines, MemberInfo, choose_leaders
+from tests.harness.configurations import configuration
 from tests.harness.waiting import deadline_in, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mirror.config.cluster_settings import ClusterConfig
+    from mirror.config.schema import MirrorConfig
 
 pytestmark = pytest.mark.unit
 
@@ -158,7 +159,7 @@ def _config(*flows: str, password: str = "one") -> MirrorConfig:
         "sasl_username": "u",
         "sasl_password": password,
     }
-    return MirrorConfig.model_validate(
+    return configuration(
         {
             "clusters": {
                 "A": {"bootstrap_servers": "a:1"},

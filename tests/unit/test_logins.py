@@ -12,8 +12,9 @@ from mirror.checks.permissions.table import Who
 from mirror.config import rules
 from mirror.config.changes import compare
 from mirror.config.load import load
-from mirror.config.schema import MirrorConfig, for_tasks, principals
+from mirror.config.schema import FlowConfig, MirrorConfig, for_tasks, principals
 from mirror.config.section import Effect
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,9 +43,7 @@ BOTH = {"source_login": "A-reader", "target_login": "B-writer"}
 
 
 def config(flow: dict[str, Any] = BOTH, **more: Any) -> MirrorConfig:
-    return MirrorConfig.model_validate(
-        {"clusters": CLUSTERS, "flows": {"A->B": flow}, **more}
-    )
+    return configuration({"clusters": CLUSTERS, "flows": {"A->B": flow}, **more})
 
 
 def test_tasks_get_no_other_secret() -> None:
@@ -69,7 +68,7 @@ def test_tasks_with_logins_ask_the_clusters_own_registries() -> None:
         alias: {**CLUSTERS[alias], "schema_registry": {"url": f"http://{alias}:8081"}}
         for alias in ("A", "B")
     }
-    made = MirrorConfig.model_validate(
+    made = configuration(
         {
             "clusters": {**CLUSTERS, **registries},
             "flows": {"A->B": {**BOTH, "schemas": "require"}},
@@ -88,10 +87,9 @@ def test_tasks_with_logins_ask_the_clusters_own_registries() -> None:
 
 def test_all_users_are_mirror() -> None:
     """Also those of flows that are off, or that other processes run."""
-    made = config(
-        {"source_login": "A-reader", "enabled": False},
-        everywhere=[{"source": "B", "target": "A", "target_login": "A-reader"}],
-    )
+    other = FlowConfig(source="B", target="A", target_login="A-reader")
+    made = config({"source_login": "A-reader", "enabled": False})
+    made = made.model_copy(update={"everywhere": (other,)})
     assert principals(made, "A") == {"A": "User:admin", "A-reader": "User:reader"}
     assert principals(made, "B") == {"B": "User:chief"}
 
@@ -150,7 +148,7 @@ def test_what_is_no_login(flows: dict[str, Any], problem: str) -> None:
         "X": section("x:1", "admin", principal="User:x"),
         "X-reader": section("x:1", "reader", principal="User:x"),
     }
-    made = MirrorConfig.model_validate({"clusters": clusters, "flows": flows})
+    made = configuration({"clusters": clusters, "flows": flows})
     assert rules.problems(made) == [problem]
 
 
@@ -224,14 +222,14 @@ def test_a_login_that_changes_begins_another_run_of_its_flows() -> None:
     """Its password, and which one a flow names; flows without it go on."""
     before = config()
     changed = {**CLUSTERS, "A-reader": section("a:2", "next")}
-    after = MirrorConfig.model_validate({"clusters": changed, "flows": {"A->B": BOTH}})
+    after = configuration({"clusters": changed, "flows": {"A->B": BOTH}})
     assert compare(before, after).effects == {"A->B": Effect.RUN}
     assert "of-next" not in str(compare(before, after))
     assert compare(before, config({})).effects == {"A->B": Effect.RUN}
-    other = MirrorConfig.model_validate({"clusters": changed, "flows": {"A->B": {}}})
+    other = configuration({"clusters": changed, "flows": {"A->B": {}}})
     assert compare(config({}), other).effects == {"A->B": Effect.NONE}
     moved = {**CLUSTERS, "A-reader": section("a:3", "reader")}
-    refused = MirrorConfig.model_validate({"clusters": moved, "flows": {"A->B": BOTH}})
+    refused = configuration({"clusters": moved, "flows": {"A->B": BOTH}})
     (reason,) = compare(before, refused).refused
     assert reason.startswith("clusters.A-reader.bootstrap_servers: changed from")
 

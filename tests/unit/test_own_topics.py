@@ -12,11 +12,11 @@ import pytest
 from mirror.clusters.topics import NO_ID, Topic
 from mirror.config import own_topics
 from mirror.config.own_topics import Guard, Kind
-from mirror.config.schema import MirrorConfig
 from mirror.errors import AuthorizationError
 from mirror.offsets import retention
 from mirror.topics import guarding
 from mirror.topics.guarding import Seen, Wrong
+from tests.harness import configurations
 
 pytestmark = pytest.mark.unit
 
@@ -32,16 +32,6 @@ FOUND = {
 }
 """As a broker tells of a compacted topic, its defaults included."""
 LOG = {"cleanup.policy": "delete", "retention.ms": "-1"}
-
-
-def config_of(flows: dict[str, Any], **sections: Any) -> MirrorConfig:
-    return MirrorConfig.model_validate(
-        {
-            "clusters": {alias: {"bootstrap_servers": f"{alias}:1"} for alias in "ABC"},
-            "flows": flows,
-            **sections,
-        }
-    )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +123,7 @@ def test_a_new_topic_has_nothing_wrong(kind: Kind) -> None:
 
 def test_every_guarded_kind_is_of_some_flow() -> None:
     """A topic that is declared is also examined, or is one that is never examined."""
-    config = config_of(
+    config = configurations.config(
         {
             "A->B": {
                 "emit_offset_syncs": True, "sync_topic_acls": True, "schemas": "copy",
@@ -172,7 +162,7 @@ def test_replicas_of_what_belongs_to_a_cluster(
     flows: dict[str, Any], replicas: dict[str, int]
 ) -> None:
     """The journal has as many replicas as the most careful flow into its cluster."""
-    config = config_of(flows)
+    config = configurations.config(flows)
     assert {a: each.own_replicas for a, each in config.clusters.items()} == replicas
 
 
@@ -184,7 +174,7 @@ def test_min_insync_replicas_fits_the_replicas() -> None:
 
 
 def cluster(*nodes: int, **settings: Any) -> Any:
-    one = config_of({}).clusters["B"].model_copy(update=settings)
+    one = configurations.config({}).clusters["B"].model_copy(update=settings)
     return cast(
         "Any",
         SimpleNamespace(
@@ -209,8 +199,9 @@ def test_the_command_that_changes_configs() -> None:
     assert "may lose records" in left.text
     assert "cleanup.policy from delete to compact" in left.text
     assert left.remedy == (
-        "kafka-configs.sh --bootstrap-server B:1 --command-config B-admin.properties "
-        "--alter --entity-type topics --entity-name mirror-progress.A.internal "
+        "kafka-configs.sh --bootstrap-server B:9092 --command-config "
+        "B-admin.properties --alter --entity-type topics --entity-name "
+        "mirror-progress.A.internal "
         "--add-config cleanup.policy=compact,min.insync.replicas=2"
     )
 
@@ -238,7 +229,7 @@ def test_the_command_that_adds_replicas(
         {"topic": topic.name, "partition": 0, "replicas": added}
     ]
     assert left.remedy.endswith(
-        "; kafka-reassign-partitions.sh --bootstrap-server B:1 "
+        "; kafka-reassign-partitions.sh --bootstrap-server B:9092 "
         "--reassignment-json-file replicas.json --execute"
     )
 

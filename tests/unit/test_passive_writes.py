@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.config.schema import MirrorConfig
 from mirror.pairs import risk, roles
 from mirror.pairs.journal import Entry, Kind, StepState
 from mirror.pairs.risk import PartitionEnd, TopicEnds
 from mirror.pairs.roles import Run
+from tests.harness.configurations import config
 
 pytestmark = pytest.mark.unit
 
@@ -28,13 +28,9 @@ def test_topics_that_only_applications_write(policy: str, expected: list[str]) -
     """Neither heartbeats count, which mirror writes to every cluster, nor topics to
     which the other cluster is copied.
     """
-    config = MirrorConfig(
-        clusters={a: {"bootstrap_servers": f"{a}:9092"} for a in "AB"},
-        defaults={"policy": policy},
-        flows={"A->B": {}, "B->A": {}},
-    )
+    made = config({"A->B": {}, "B->A": {}}, "AB", defaults={"policy": policy})
     topics = ["t", "B.t", "heartbeats", "B.heartbeats"]
-    back = config.flows["B->A"]
+    back = made.flows["B->A"]
     assert risk.of_applications(topics, back) == expected
 
 

@@ -37,13 +37,15 @@ from mirror.checks.permissions.table import (
 )
 from mirror.cli.main import app
 from mirror.config.load import load
-from mirror.config.schema import MirrorConfig
 from mirror.copying.target import transactional_ids
 from mirror.pairs.journal import transactional_id
+from tests.harness.configurations import configuration
 from tests.harness.pages import blocks
 
 if TYPE_CHECKING:
     from click.testing import Result
+
+    from mirror.config.schema import MirrorConfig
 
 pytestmark = pytest.mark.unit
 
@@ -51,7 +53,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def config(flows: dict[str, Any], **service: Any) -> MirrorConfig:
-    return MirrorConfig.model_validate(
+    return configuration(
         {
             "clusters": {
                 alias: {"bootstrap_servers": f"{alias.lower()}:9092"} for alias in "ABC"
@@ -279,7 +281,7 @@ def test_an_operator_may_ask_who_holds_its_journal(scope: str):
     settings: dict[str, Any] = {"active": "A"}
     if scope:
         settings |= {"topics": ["orders"], "groups": []}
-    made = MirrorConfig.model_validate(
+    made = configuration(
         {
             "clusters": {
                 x: {"bootstrap_servers": f"{x}:1", "principal": "User:m"} for x in "AB"

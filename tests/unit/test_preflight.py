@@ -14,15 +14,17 @@ from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.clusters.topics import Leader, Topic
 from mirror.config import own_topics
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.config.schema import MirrorConfig
 from mirror.topics import configs, topics
 from mirror.topics.merging import Merging
 from mirror.topics.sides import Foreseen
+from tests.harness import configurations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
     from typing import Any
+
+    from mirror.config.schema import MirrorConfig
 
 pytestmark = pytest.mark.unit
 
@@ -85,13 +87,7 @@ def _missing(name: str) -> Topic:
 
 def config_of(flows: dict[str, dict[str, Any]], **service: Any) -> MirrorConfig:
     aliases = {alias for name in flows for alias in name.split("->")}
-    return MirrorConfig.model_validate(
-        {
-            "clusters": {a: {"bootstrap_servers": f"{a}:1"} for a in aliases},
-            "flows": flows,
-            "service": service,
-        }
-    )
+    return configurations.config(flows, aliases, service=service)
 
 
 def test_what_one_flow_makes_the_next_one_copies() -> None:
@@ -236,16 +232,13 @@ def test_tokens_that_can_be_read_on_their_way(
 ) -> None:
     """A listener or a token endpoint without TLS is a finding."""
     client = "sasl_oauthbearer_client_credentials_client"
-    config = ClusterConfig.model_validate(
-        {
-            "alias": "A",
-            "bootstrap_servers": "a:9092",
-            "security_protocol": protocol,
-            "sasl_mechanism": "OAUTHBEARER",
-            "sasl_oauthbearer_token_endpoint_url": f"{scheme}://id.example.com/token",
-            f"{client}_id": "mirror",
-            f"{client}_secret": "s",
-        }
+    config = ClusterConfig(
+        alias="A",
+        bootstrap_servers="a:9092",
+        security_protocol=protocol,
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauthbearer_token_endpoint_url=f"{scheme}://id.example.com/token",
+        **{f"{client}_id": "mirror", f"{client}_secret": "s"},
     )
     found = [
         each
@@ -263,12 +256,8 @@ def test_a_hook_that_cannot_be_called(tmp_path: Path) -> None:
     file = tmp_path / "hook"
     file.write_text("")
     hooks = {"stop_producers": {"command": [str(file)]}}
-    config = MirrorConfig.model_validate(
-        {
-            "clusters": {a: {"bootstrap_servers": f"{a}:1"} for a in "AB"},
-            "flows": {"A->B": {}, "B->A": {}},
-            "recovery": {"A<->B": {"active": "A", "hooks": hooks}},
-        }
+    config = configurations.config(
+        {"A->B": {}, "B->A": {}}, recovery={"A<->B": {"active": "A", "hooks": hooks}}
     )
     [found] = [each for each in local_host.findings(config) if each.check == "hooks"]
 
@@ -283,9 +272,7 @@ def test_an_extra_need_not_be_installed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What the package asks for only with an extra is not missing without it."""
-    config = MirrorConfig.model_validate(
-        {"clusters": {}, "flows": {}, "service": {"state_dir": tmp_path}}
-    )
+    config = config_of({}, state_dir=tmp_path)
     asked = ["pyspark>=4", "no-such-one>=1; extra == 'demo'"]
     monkeypatch.setattr(local_host, "requires", lambda _: asked)
     [found] = [

@@ -13,9 +13,9 @@ import uuid
 import pytest
 
 from mirror.cli import proof
-from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
 from mirror.recovery.tails.exporting import TailFile, TailRecord
+from tests.harness.configurations import configuration
 from tests.unit import test_evidence
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.unit
 
-FLOW = MirrorConfig.model_validate(
+FLOW = configuration(
     {
         "clusters": {each: {"bootstrap_servers": f"{each}:1"} for each in "AB"},
         "flows": {"A->B": {}},

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from mirror.clusters.topics import Topic
-from mirror.config.schema import MirrorConfig
 from mirror.offsets import runs
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import Block
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -65,7 +65,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pairs]:
 
         ends = {alias: {"bootstrap_servers": "h:1"} for alias in "AB"}
         flows = {"A->B": {"exactly_once": exactly_once}}
-        config = MirrorConfig.model_validate({"clusters": ends, "flows": flows})
+        config = configuration({"clusters": ends, "flows": flows})
         monkeypatch.setattr(runs, "TopicReader", Reader)
         target: Any = Target()
         return runs.find_pairs(config.flows["A->B"], target, copy, 0, offset, **about)

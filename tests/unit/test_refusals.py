@@ -22,13 +22,10 @@ pytestmark = pytest.mark.unit
 
 
 def cluster(**settings: Any) -> ClusterConfig:
-    return ClusterConfig.model_validate(
-        {
-            "alias": "A",
-            "bootstrap_servers": "127.0.0.1:1",
-            "security_protocol": "SSL",
-            **settings,
-        }
+    return ClusterConfig(
+        alias="A",
+        bootstrap_servers="127.0.0.1:1",
+        **{"security_protocol": "SSL", **settings},
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.clusters.bounded import Bounds
-from mirror.errors import BoundsError, RegistryError
+from mirror.errors import RegistryError
 from mirror.retry import Backoff
 from mirror.schemas.registry import channel
 from mirror.schemas.registry.channel import BROKEN, HttpAnswer, HttpLine
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.unit
 
-LARGEST = 1 << 20
-BOUNDS = Bounds(size=LARGEST, values=10)
+BOUNDS = Bounds(size=1 << 20, values=10)
 
 
 class Server:
@@ -159,15 +158,6 @@ def test_no_whole_answer(server: Server, headers: dict[str, str], body: bytes) -
     server.said, server.ends = ({}, b"[2]"), False
     assert ask(line).raw == b"[2]"
     line.close()
-
-
-def test_no_answer_unpacks_to_more_than_it_may(server: Server) -> None:
-    """A few KB that unpack to a hundred times as much as may come are given up."""
-    bomb = gzip.compress(bytes(100 * LARGEST))
-    assert len(bomb) < LARGEST
-    server.said = ({"Content-Encoding": "gzip"}, bomb)
-    with pytest.raises(BoundsError):
-        ask(HttpLine(server.url, None))
 
 
 def test_a_proxy_of_the_environment(

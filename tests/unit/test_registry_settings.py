@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.config.load import load, read
-from mirror.config.settings import HIDDEN, origins
-from mirror.errors import ConfigError
+from mirror.config.settings import HIDDEN
 from mirror.schemas.registry import registry
 from mirror.schemas.registry.registry import of_setting, of_subject
 from mirror.schemas.registry.values import Subject
+from tests.harness.configurations import problems, read, secret, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,12 +28,6 @@ flows:
 """
 URL = "url: https://registry.example.com"
 SECRET = "hunter2-hunter2"
-
-
-def written(tmp_path: Path, section: str) -> Path:
-    path = tmp_path / "mirror.yaml"
-    path.write_text(FILE % section)
-    return path
 
 
 @pytest.mark.parametrize(
@@ -76,9 +69,7 @@ def test_each_mistake_has_one_message(
     tmp_path: Path, section: str, place: str, says: str
 ) -> None:
     """It names the setting and what would be right, and never a password."""
-    with pytest.raises(ConfigError) as error:
-        load(written(tmp_path, section), environ={})
-    [text] = error.value.problems
+    [text] = problems(tmp_path, FILE % section)
     assert text.startswith(f"clusters.A.schema_registry.{place}: ")
     assert says in text
     assert SECRET not in text
@@ -87,7 +78,7 @@ def test_each_mistake_has_one_message(
 def test_several_addresses_and_a_slash_at_the_end(tmp_path: Path) -> None:
     """One text with commas is a list; the slash is not needed twice."""
     text = "url: 'https://one.example.com/, http://two:8081/apis/ccompat/v7'"
-    config, _ = load(written(tmp_path, text), environ={})
+    config, _ = read(tmp_path, FILE % text)
     found = config.clusters["A"].schema_registry
     assert found is not None
     assert found.url == ("https://one.example.com", "http://two:8081/apis/ccompat/v7")
@@ -97,17 +88,16 @@ def test_variables_reach_into_the_section(tmp_path: Path) -> None:
     """A variable sets a registry's secret, also where the file has no section, and
     takes the place of the setting for its file.
     """
-    path = written(tmp_path, f"{URL}, username: me, password_file: /gone")
+    section = f"{URL}, username: me, password_file: /gone"
     variables = {
         "MIRROR_CLUSTERS__A__SCHEMA_REGISTRY__password": SECRET,
         "MIRROR_CLUSTERS__B__schema_registry__url": "http://b:8081,http://c:8081",
         "MIRROR_CLUSTERS__B__schema_registry__headers": '{"x-team": "1"}',
     }
-    config, _ = load(path, environ=variables)
+    config, _ = read(tmp_path, FILE % section, **variables)
     one, other = (config.clusters[alias].schema_registry for alias in "AB")
     assert one is not None
-    assert one.password is not None
-    assert one.password.get_secret_value() == SECRET
+    assert secret(one.password) == SECRET
     assert one.password_file is None
     assert other is not None
     assert other.url == ("http://b:8081", "http://c:8081")
@@ -127,9 +117,7 @@ def test_a_variable_for_no_setting_is_refused(
 ) -> None:
     """The message suggests what was probably meant."""
     environ = {f"MIRROR_CLUSTERS__A__{variable}": SECRET}
-    with pytest.raises(ConfigError) as error:
-        load(written(tmp_path, URL), environ=environ)
-    [text] = error.value.problems
+    [text] = problems(tmp_path, FILE % URL, **environ)
     assert says in text
     assert SECRET not in text
 
@@ -142,16 +130,11 @@ def test_what_is_shown_has_no_secret(tmp_path: Path) -> None:
         f"{URL}, username: me, password: {SECRET}, headers: {{x-team: a, "
         f"x-api-key: {SECRET}}}"
     )
-    path = written(tmp_path, section)
-    config, _ = load(path, environ={})
-    shown: dict[str, Any] = {
-        each.setting.removeprefix("clusters.A.schema_registry."): each.value
-        for each in origins(config, read(path, {}))
-    }
-    assert shown["url"] == ["https://registry.example.com"]
-    assert shown["password"] == HIDDEN
-    assert shown["headers"] == {"x-team": "a", "x-api-key": HIDDEN}
-    assert SECRET not in repr(config)
+    found, of = shown(tmp_path, FILE % section), "clusters.A.schema_registry"
+    assert found[f"{of}.url"] == ["https://registry.example.com"]
+    assert found[f"{of}.password"] == HIDDEN
+    assert found[f"{of}.headers"] == {"x-team": "a", "x-api-key": HIDDEN}
+    assert SECRET not in repr(read(tmp_path, FILE % section))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from mirror.clusters.admin.groups import _topics
-from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterError, MirrorError
 from mirror.offsets.index import LateRuns
 from mirror.offsets.runs import Block
@@ -39,6 +38,7 @@ from mirror.proofs.repair_appending import Obstacle, Remedy, remedies
 from mirror.proofs.repair_rebuilding import irreplaceable_by_proof
 from mirror.proofs.verification import PartitionProof, Proven
 from tests.harness.compared import COPY_ID, ID, copied
+from tests.harness.configurations import configuration
 
 pytestmark = pytest.mark.unit
 
@@ -152,7 +152,7 @@ def test_refused_where_others_may_write(
     """A repair refuses flows that cannot be fenced, copies of several flows, and to
     append records whose ids the flow would have translated.
     """
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {
             "clusters": {
                 x: {
@@ -172,7 +172,7 @@ def test_refused_where_others_may_write(
 
 def test_a_disabled_flow_may_be_repaired() -> None:
     """Its service is stopped, which is the best time for a repair."""
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {
             "clusters": {x: {"bootstrap_servers": f"{x}:1"} for x in "AB"},
             "flows": {"A->B": {"topics": ["t"], "enabled": False}},

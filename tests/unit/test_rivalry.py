@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirror.config.schema import MirrorConfig
 from mirror.errors import DividedError
 from mirror.service import leadership, ownership
 from mirror.service.leadership import MemberInfo
 from mirror.service.ownership import Generation, Instance
+from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:
-    from mirror.config.schema import FlowConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
 
 pytestmark = pytest.mark.unit
 
 
 def config(group: str | None = "g", **flow: Any) -> MirrorConfig:
-    return MirrorConfig.model_validate(
+    return configuration(
         {
             "clusters": {
                 alias: {"bootstrap_servers": f"{alias}:9092"} for alias in ("A", "B")

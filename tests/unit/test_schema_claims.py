@@ -22,6 +22,7 @@ from mirror.schemas.claims import (
     decode,
 )
 from mirror.schemas.registry.values import Subject
+from tests.harness import configurations
 
 pytestmark = pytest.mark.unit
 
@@ -63,18 +64,10 @@ def test_damaged_records(key: bytes, value: bytes, said: str) -> None:
 def config(
     flows: dict[str, Any], *, pairs: dict[str, Any] | None = None, **urls: str
 ) -> MirrorConfig:
-    return MirrorConfig.model_validate(
-        {
-            "clusters": {
-                alias: {
-                    "bootstrap_servers": f"{alias}:9092",
-                    "schema_registry": {"url": urls[alias]} if alias in urls else None,
-                }
-                for alias in "ABC"
-            },
-            "flows": {name: {"schemas": "copy", **f} for name, f in flows.items()},
-            "recovery": pairs or {},
-        }
+    return configurations.config(
+        {name: {"schemas": "copy", **flow} for name, flow in flows.items()},
+        clusters={alias: {"schema_registry": {"url": u}} for alias, u in urls.items()},
+        recovery=pairs or {},
     )
 
 

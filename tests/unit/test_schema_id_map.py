@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import struct
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.errors import CorruptBatchError
-from mirror.records import batch, listing
+from mirror.records import listing
 from mirror.records.schema_id_map import IdMap, _replace
 from mirror.records.schema_ids import KEY_HEADER, VALUE_HEADER
 from tests.harness import hostile_batches
+from tests.unit.test_schema_ids import GUID, is_damaged, one_batch, records, wire
 
 pytestmark = pytest.mark.unit
 
-GUID = bytes(range(16))
 BEYOND = b"\0\0\0\0\1\0\0\0\1"
 """What stands behind the records, and has ids of the map."""
-
-
-def wire(number: int, rest: bytes = b"x") -> bytes:
-    return struct.pack(">bI", 0, number) + rest
 
 
 def swap(content: bytes, count: int, ids: dict[int, int]) -> tuple[int, bytes]:
@@ -38,7 +31,7 @@ def swap(content: bytes, count: int, ids: dict[int, int]) -> tuple[int, bytes]:
 
 
 def made(one: int, two: int, three: int, last: int) -> list[bytes]:
-    parts: list[tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]] = [
+    return records(
         (None, None, []),
         (b"", b"\0\0\0\1", [(b"other", wire(1))]),
         (wire(one), wire(two), []),
@@ -49,11 +42,7 @@ def made(one: int, two: int, three: int, last: int) -> list[bytes]:
         (b"k", wire(99), []),
         (b"k", b"\1" + wire(1), [(b"__value_schema", wire(1))]),
         (b"k", wire(last), []),
-    ]
-    return [
-        hostile_batches.record(key, value, headers, delta=delta)
-        for delta, (key, value, headers) in enumerate(parts)
-    ]
+    )
 
 
 IDS = {1: 2, 2: 3, 3: 1, 2**31 - 1: 2**31}
@@ -76,21 +65,12 @@ def test_replaced_in_a_copy() -> None:
     is, and may be listed again. Records that were left out are in neither.
     """
     source, wanted = made(1, 2, 3, 2**31 - 1), made(2, 3, 1, 2**31)
-    buffers = [
-        np.frombuffer(
-            bytearray(hostile_batches.stored(b"".join(e), count=10)), np.uint8
-        )
-        for e in (source, wanted)
-    ]
-    before = buffers[0].tobytes()
-    rows = [
-        batch.read(b, 0, len(b), position=0, aborted=(), scratch=batch.scratch()).rows
-        for b in buffers
-    ]
-    (ours,) = listing.listed(buffers[0], rows[0], 1, 9)
-    (theirs,) = listing.listed(buffers[1], rows[1], 1, 9)
+    (buffer, rows), there = one_batch(source), one_batch(wanted)
+    before = buffer.tobytes()
+    (ours,) = listing.listed(buffer, rows, 1, 9)
+    (theirs,) = listing.listed(*there, 1, 9)
     found = IdMap.of(IDS).replaced(ours)
-    assert buffers[0].tobytes() == before
+    assert buffer.tobytes() == before
 
     def texts(part: listing.Listed) -> list[bytes]:
         return [
@@ -136,14 +116,4 @@ def test_hostile_bytes(sizes: dict[str, int], cut: int) -> None:
     changed, after = swap(good + bad, 2, IDS)
     assert after.startswith(BEYOND + hostile_batches.record(wire(2), b"v"))
     assert after.endswith(BEYOND)
-    buffer = np.frombuffer(
-        bytearray(hostile_batches.stored(good + bad, count=2)), np.uint8
-    )
-    rows = batch.read(
-        buffer, 0, len(buffer), position=0, aborted=(), scratch=batch.scratch()
-    ).rows
-    try:
-        fits = sum(len(part.places) for part in listing.listed(buffer, rows)) == 2
-    except CorruptBatchError:
-        fits = False
-    assert not fits or changed > 0
+    assert is_damaged([good, bad]) or changed > 0

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.config.schema import MirrorConfig
 from mirror.schemas.registry.values import Subject
 from mirror.schemas.rules import SchemasResult, SubjectPlan
 from mirror.service.schemas import SchemaJob
 from mirror.status.states import SchemaState
 from mirror.status.store import StatusStore
+from tests.harness.configurations import configuration
 
 pytestmark = pytest.mark.unit
 
 
 def job() -> SchemaJob:
-    config = MirrorConfig.model_validate(
+    config = configuration(
         {
             "clusters": {
                 alias: {

@@ -1,4 +1,5 @@
-"""Which schemas are written to a target's registry, in which order, and what stops one.
+"""Which schemas are written to a target's registry, in which order, and what stops one;
+whose levels a flow may set, which contexts are its own, where ids are to be reserved.
 
 The rules are pure: both registries are lists of versions here. What registries answer
 to these writes is shown by `tests/integration/test_schemas.py`.
@@ -17,8 +18,13 @@ import pytest
 from mirror.config.schema import FlowConfig
 from mirror.schemas import rules
 from mirror.schemas.claims import Claim, ClaimState
-from mirror.schemas.comparing import copies_deletes
-from mirror.schemas.registry.values import Reference, SchemaVersion, Subject
+from mirror.schemas.comparing import ComparedRegistries, ShortGap, copies_deletes
+from mirror.schemas.registry.values import (
+    RESERVED,
+    Reference,
+    SchemaVersion,
+    Subject,
+)
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
@@ -346,6 +352,67 @@ def test_sync_of_some_subjects_takes_along_what_they_refer_to() -> None:
     )
     some = rules.narrowed(found.writes, {Subject("", "a")})
     assert [str(each.version.full_subject) for each in some] == ["b", "a"]
+
+
+GAP = 100
+
+
+def compared(
+    source: Iterable[SchemaVersion],
+    there: Iterable[SchemaVersion],
+    ours: dict[Key, Claim],
+) -> ComparedRegistries:
+    chosen, there = rules.chosen(source, flow()), tuple(there)
+    found = plan(source, there, ours=ours)
+    return ComparedRegistries(
+        chosen=chosen, there=there, ours=ours, plan=found, gap=GAP
+    )
+
+
+def test_whose_levels_are_the_flow_s() -> None:
+    """Those of subjects that it has written, or is about to; not of what others have on
+    the target, of what is in conflict, or of what is deleted. After it has written one
+    that others had, that one counts as well.
+    """
+    ours, theirs, new = (
+        version("ours", 1, 1),
+        version("theirs", 1, 2),
+        version("new", 1, 3),
+    )
+    gone = replace(version("gone", 1, 4), deleted=True)
+    clash, held = version("clash", 1, 5), version("clash", 1, 9)
+    found = compared(
+        [ours, theirs, new, gone, clash], [ours, theirs, held], claims(ours)
+    )
+    assert found.open_subjects == {Subject("", "ours"), Subject("", "new")}
+    assert Subject("", "clash") not in found.copied
+    assert Subject("", "theirs") in found.copied
+    written = replace(found, ours=claims(ours, theirs))
+    assert Subject("", "theirs") in written.open_subjects
+
+
+def test_contexts_without_anything_of_others() -> None:
+    """Those of which the flow has written all that the target has."""
+    here, there = version("o", 1, 1), version("o", 1, 1, context=".c")
+    found = compared([here, there], [here, there], claims(here))
+    assert found.chosen.contexts == {"", ".c"}
+    assert found.own_contexts == {""}
+    assert compared([here, there], [here], claims(here)).own_contexts == {"", ".c"}
+
+
+def test_where_ids_are_to_be_reserved() -> None:
+    """Where the target's highest id is less than half of the gap above the source's, in
+    contexts to which something was copied; the last placeholder makes room.
+    """
+    one, other = version("o", 1, 7), version("o", 1, 8, context=".c")
+    found = compared([one, other], [one], claims(one))
+    assert found.gaps == (ShortGap("", 7 + GAP, ()),)
+    held = version(RESERVED, 1, 7 + GAP)
+    assert compared([one], [one, held], claims(one, held)).gaps == ()
+    later = version("p", 1, 7 + GAP // 2 + 1)
+    assert compared([one, later], [one, held], claims(one, held)).gaps == (
+        ShortGap("", later.id + GAP, (held,)),
+    )
 
 
 @st.composite

@@ -10,8 +10,6 @@ import pytest
 
 from mirror.cli.options import pair_of
 from mirror.config import scopes
-from mirror.config.load import load
-from mirror.config.schema import MirrorConfig
 from mirror.config.section_names import pair_parts, scoped_flow
 from mirror.errors import ConfigError, MirrorError
 from mirror.pairs import journal, roles
@@ -19,9 +17,13 @@ from mirror.pairs.journal import Entry, Kind, StepState
 from mirror.recovery import procedure
 from mirror.service.pairs import PairFollower
 from mirror.status.store import StatusStore
+from tests.harness import configurations
+from tests.harness.configurations import problems
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from mirror.config.schema import MirrorConfig
 
 pytestmark = pytest.mark.unit
 
@@ -29,16 +31,17 @@ ORDERS = {"active": "A", "topics": ["orders.*", "(?i)SHOP"], "groups": ["shop-.*
 BILLING = {"active": "A", "topics": ["billing"], "groups": ["billing"]}
 
 
-def document(**pairs: Any) -> dict[str, Any]:
-    """A configuration of two clusters; pairs by what follows the slash."""
-    return {
-        "clusters": {a: {"bootstrap_servers": f"{a}:9092"} for a in "AB"},
-        "flows": {"A->B": {"topics": [".*"]}, "B->A": {"topics": [".*"]}},
-        "recovery": {f"A<->B/{name}": each for name, each in pairs.items()},
-    }
+CLUSTERS = {a: {"bootstrap_servers": f"{a}:9092"} for a in "AB"}
+FLOWS = {"A->B": {"topics": [".*"]}, "B->A": {"topics": [".*"]}}
 
 
-CONFIG = MirrorConfig.model_validate(document(orders=ORDERS, billing=BILLING))
+def config_of(**pairs: Any) -> MirrorConfig:
+    """Pairs of two clusters, by what follows the slash."""
+    recovery = {f"A<->B/{name}": each for name, each in pairs.items()}
+    return configurations.config(FLOWS, "AB", recovery=recovery)
+
+
+CONFIG = config_of(orders=ORDERS, billing=BILLING)
 PAIR, OTHER = CONFIG.recovery.values()
 
 
@@ -71,11 +74,8 @@ def test_pairs_that_are_refused(
     tmp_path: Path, pairs: dict[str, Any], text: str
 ) -> None:
     """Each mistake is one message that names the pair, or both."""
-    file = tmp_path / "mirror.yaml"
-    file.write_text(json.dumps({**document(), "recovery": pairs}))
-    with pytest.raises(ConfigError) as refused:
-        load(file)
-    assert text in str(refused.value)
+    document = {"clusters": CLUSTERS, "flows": FLOWS, "recovery": pairs}
+    assert text in "\n".join(problems(tmp_path, json.dumps(document)))
 
 
 def test_names_on_the_command_line() -> None:
@@ -124,11 +124,9 @@ def test_what_a_pair_has() -> None:
 
 def test_what_patterns_do_not_tell() -> None:
     """A topic or group that really matches two pairs is named with both."""
-    config = MirrorConfig.model_validate(
-        document(
-            orders={**ORDERS, "topics": ["orders.*"]},
-            billing={**BILLING, "topics": [".*-eu"]},
-        )
+    config = config_of(
+        orders={**ORDERS, "topics": ["orders.*"]},
+        billing={**BILLING, "topics": [".*-eu"]},
     )
     pairs = config.recovery.values()
     assert scopes.overlap(*pairs) == ""

@@ -7,18 +7,13 @@ import os
 from pathlib import Path
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
 from mirror.config import environment
-from mirror.config.load import load, read
-from mirror.config.settings import HIDDEN, origins
-from mirror.errors import ConfigError
+from mirror.config.settings import HIDDEN
 from mirror.service.session import _surroundings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from tests.harness.configurations import GOOD, SASL, problems, shown
 
 pytestmark = pytest.mark.unit
 
@@ -97,38 +92,21 @@ def test_variables_are_kept_back_for_a_while(monkeypatch: pytest.MonkeyPatch) ->
     assert dict(os.environ) == before
 
 
-def shown(settings: Mapping[str, object], folder: Path) -> dict[str, object]:
-    file = folder / "mirror.yaml"
-    file.write_text(
-        json.dumps(
-            {
-                "clusters": {a: {"bootstrap_servers": f"{a}:9092"} for a in "AB"},
-                "flows": {"A->B": {}},
-                "service": settings,
-            }
-        )
-    )
-    config, _ = load(file, environ={})
-    return {each.setting: each.value for each in origins(config, read(file, {}))}
-
-
 def test_secrets_of_the_service_are_not_shown(tmp_path: Path) -> None:
     """Stars replace the HTTP port's secrets, and those among Spark's settings that
     Spark itself hides.
     """
-    found = shown(
-        {
-            "http_token": SECRET,
-            "http_username": "ops",
-            "http_password": SECRET,
-            "spark": {
-                "spark.ssl.keyPassword": SECRET,
-                "spark.hadoop.fs.s3a.access.key": SECRET,
-                "spark.executor.cores": "2",
-            },
+    service = {
+        "http_token": SECRET,
+        "http_username": "ops",
+        "http_password": SECRET,
+        "spark": {
+            "spark.ssl.keyPassword": SECRET,
+            "spark.hadoop.fs.s3a.access.key": SECRET,
+            "spark.executor.cores": "2",
         },
-        tmp_path,
-    )
+    }
+    found = shown(tmp_path, GOOD + f"service: {json.dumps(service)}\n")
     assert SECRET not in str(found)
     assert found["service.http_token"] == HIDDEN
     assert found["service.http_username"] == "ops"
@@ -158,15 +136,6 @@ def test_secrets_of_the_service_are_not_shown(tmp_path: Path) -> None:
 )
 def test_a_broken_file_does_not_show_its_password(tmp_path: Path, written: str) -> None:
     """Whatever YAML makes of an unquoted password, no message repeats it."""
-    file = tmp_path / "mirror.yaml"
-    file.write_text(
-        "clusters:\n  A:\n    bootstrap_servers: a:1\n"
-        f"    sasl_password: {written}\n  B: {{bootstrap_servers: b:1}}\n"
-        "flows: {A->B: {}}\n"
-    )
-    with pytest.raises(ConfigError) as caught:
-        load(file, environ={})
-
-    assert caught.value.problems
-    assert SECRET not in str(caught.value.problems)
-    assert SECRET not in str(caught.value)
+    found = problems(tmp_path, SASL % f"sasl_password: {written}")
+    assert found
+    assert SECRET not in "\n".join(found)

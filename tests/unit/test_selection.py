@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.config.schema import MirrorConfig
 from mirror.pairs import selection
+from tests.harness import configurations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from mirror.config.schema import MirrorConfig
 
 pytestmark = pytest.mark.unit
 
@@ -25,17 +27,12 @@ def config_of(
     """A pair of two clusters whose flows have these settings."""
     if pairs is None:
         pairs = {"A<->B": {}}
-    return MirrorConfig.model_validate(
-        {
-            "clusters": {c: {"bootstrap_servers": f"{c}:9092"} for c in "AB"},
-            "defaults": dict(settings),
-            "flows": {"A->B": {}, "B->A": {}},
-            "recovery": {
-                name: {"active": "A", "fence": "confirmed", **each}
-                for name, each in pairs.items()
-            },
-        }
-    )
+    recovery = {
+        name: {"active": "A", "fence": "confirmed", **each}
+        for name, each in pairs.items()
+    }
+    flows: dict[str, Any] = {"A->B": {}, "B->A": {}}
+    return configurations.config(flows, defaults=dict(settings), recovery=recovery)
 
 
 def compared(service: MirrorConfig, command: MirrorConfig, pair: str) -> list[str]:

@@ -7,10 +7,10 @@ import threading
 import pytest
 from structlog.testing import capture_logs
 
-from mirror.config.schema import MirrorConfig
 from mirror.errors import JavaMissingError
 from mirror.service import service as module
 from mirror.service.service import Service
+from tests.harness.configurations import configuration
 
 pytestmark = pytest.mark.unit
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unit
 def service(**tasks: int | None) -> Service:
     """A service of flows into B, by their sources, with such `tasks`."""
     return Service(
-        MirrorConfig.model_validate(
+        configuration(
             {
                 "clusters": {
                     a: {"bootstrap_servers": "127.0.0.1:1"} for a in [*tasks, "B"]

@@ -38,14 +38,12 @@ _CREDENTIALS = "sasl_oauthbearer_client_credentials_client"
 
 def cluster(**settings: Any) -> ClusterConfig:
     """A cluster that shares no token with other tests."""
-    return ClusterConfig.model_validate(
-        {
-            "alias": f"c{uuid.uuid4().hex[:8]}",
-            "bootstrap_servers": "127.0.0.1:1",
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": "OAUTHBEARER",
-            **settings,
-        }
+    return ClusterConfig(
+        alias=f"c{uuid.uuid4().hex[:8]}",
+        bootstrap_servers="127.0.0.1:1",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        **settings,
     )
 
 
@@ -100,23 +98,28 @@ def test_what_an_endpoint_refuses_is_said_with_its_setting(
     )
 
 
+@pytest.fixture
+def over_tls(tmp_path: Path) -> Iterator[tuple[IdentityProvider, str]]:
+    """With a certificate of the authority beside it, in PEM."""
+    authority, bundle = CertificateAuthority(), tmp_path / "id.pem"
+    bundle.write_text(authority.issue("id", hosts=LOCAL_HOSTS).bundle_pem)
+    with IdentityProvider(bundle=bundle) as made:
+        yield made, authority.pem
+
+
 def test_an_endpoint_must_show_a_certificate_of_the_right_authority(
-    tmp_path: Path,
+    over_tls: tuple[IdentityProvider, str], tmp_path: Path
 ) -> None:
     """Over TLS a token comes with the endpoint's CA, and with no other."""
-    authority, other = CertificateAuthority(), CertificateAuthority("other")
-    (tmp_path / "ca.pem").write_text(authority.pem)
-    (tmp_path / "other.pem").write_text(other.pem)
-    (tmp_path / "id.pem").write_text(
-        authority.issue("id", hosts=LOCAL_HOSTS).bundle_pem
-    )
-    with IdentityProvider(bundle=tmp_path / "id.pem") as provider:
-        wrong = client(provider, sasl_oauthbearer_ca_file=tmp_path / "other.pem")
-        assert "sasl_oauthbearer_ca_file must contain the CA" in refused(wrong)
-        lost = client(provider, sasl_oauthbearer_ca_file=tmp_path / "none.pem")
-        assert "sasl_oauthbearer_ca_file cannot be used" in refused(lost)
-        right = client(provider, sasl_oauthbearer_ca_file=tmp_path / "ca.pem")
-        assert tokens.token_of(right).count(".") == 2
+    provider, authority = over_tls
+    (tmp_path / "ca.pem").write_text(authority)
+    (tmp_path / "other.pem").write_text(CertificateAuthority("other").pem)
+    wrong = client(provider, sasl_oauthbearer_ca_file=tmp_path / "other.pem")
+    assert "sasl_oauthbearer_ca_file must contain the CA" in refused(wrong)
+    lost = client(provider, sasl_oauthbearer_ca_file=tmp_path / "none.pem")
+    assert "sasl_oauthbearer_ca_file cannot be used" in refused(lost)
+    right = client(provider, sasl_oauthbearer_ca_file=tmp_path / "ca.pem")
+    assert tokens.token_of(right).count(".") == 2
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "gopher://127.0.0.1:1"])
@@ -130,27 +133,23 @@ def test_a_proxy_that_cannot_be_used_is_said(
     assert "proxy" in refused(client(provider)).lower()
 
 
-def test_a_corrected_password_of_the_trust_store_counts(tmp_path: Path) -> None:
+def test_a_corrected_password_of_the_trust_store_counts(
+    over_tls: tuple[IdentityProvider, str], tmp_path: Path
+) -> None:
     """After a reload the new password is used, not the first one."""
-    authority, store = CertificateAuthority(), tmp_path / "ca.p12"
-    trusted = x509.load_pem_x509_certificate(authority.pem.encode())
+    (provider, authority), store = over_tls, tmp_path / "ca.p12"
+    trusted = x509.load_pem_x509_certificate(authority.encode())
     store.write_bytes(
         pkcs12.serialize_key_and_certificates(
             b"ca", None, None, [trusted], BestAvailableEncryption(b"right")
         )
     )
-    (tmp_path / "id.pem").write_text(
-        authority.issue("id", hosts=LOCAL_HOSTS).bundle_pem
+    first = client(
+        provider, sasl_oauthbearer_ca_file=store, sasl_oauthbearer_ca_password="wrong"
     )
-    with IdentityProvider(bundle=tmp_path / "id.pem") as provider:
-        first = client(
-            provider,
-            sasl_oauthbearer_ca_file=store,
-            sasl_oauthbearer_ca_password="wrong",
-        )
-        assert "this password does not open" in refused(first)
-        right = {"sasl_oauthbearer_ca_password": SecretStr("right")}
-        assert tokens.token_of(first.model_copy(update=right))
+    assert "this password does not open" in refused(first)
+    right = {"sasl_oauthbearer_ca_password": SecretStr("right")}
+    assert tokens.token_of(first.model_copy(update=right))
 
 
 def test_a_token_that_has_ended_is_not_shown_to_brokers(
@@ -256,11 +255,10 @@ def test_a_rotated_secret_is_read_with_the_next_token(
 
 def test_how_long_a_token_lives(provider: IdentityProvider) -> None:
     """The endpoint's lifetime or the token's own, whichever is shorter."""
-    config = client(provider)
-    now = time.time()
-    assert tokens.ask_endpoint(config).ends_at == pytest.approx(now + 300, abs=5)
+    endpoint, now = tokens.endpoint_of(client(provider)), time.time()
+    assert tokens.request_token(endpoint).ends_at == pytest.approx(now + 300, abs=5)
     provider.tells_lifetime, provider.lives = False, 1000
-    assert tokens.ask_endpoint(config).ends_at == pytest.approx(now + 1000, abs=5)
+    assert tokens.request_token(endpoint).ends_at == pytest.approx(now + 1000, abs=5)
 
 
 def gives(what: Any) -> Any:
@@ -280,16 +278,8 @@ def gives(what: Any) -> Any:
         ("tests-lacks", {}, "cannot be imported: AttributeError"),
         ("tests-gives", {}, "failed: TypeError"),
         ("tests-gives", {"what": "fails"}, "RuntimeError: no cred"),
-        (
-            "tests-gives",
-            {"what": "token"},
-            "returned str instead of a pair",
-        ),
-        (
-            "tests-gives",
-            {"what": ["", 5]},
-            "returned list instead of a pair",
-        ),
+        ("tests-gives", {"what": "token"}, "returned str instead of a pair"),
+        ("tests-gives", {"what": ["", 5]}, "returned list instead of a pair"),
         ("tests-gives", {"what": ["t", "5"]}, "instead of a pair"),
     ],
 )

@@ -11,12 +11,13 @@ import pytest
 
 from mirror.clusters.admin.acls import Binding
 from mirror.clusters.admin.configs import Config, Origin
-from mirror.config.schema import FlowConfig, MirrorConfig
+from mirror.config.schema import FlowConfig
 from mirror.status.values import ConfigDrift, TopicDrift
 from mirror.topics import acls, configs, topics
 from mirror.topics.acls import AclChanges, Granted, WantedAcls
 from mirror.topics.configs import SourceConfigs
 from mirror.topics.merging import Merging, by_role
+from tests.harness.configurations import config
 
 pytestmark = pytest.mark.unit
 
@@ -24,10 +25,7 @@ FLOW = FlowConfig(source="A", target="B")
 
 
 def flows(*names: str, **settings: Any) -> list[FlowConfig]:
-    made = MirrorConfig.model_validate(
-        {"clusters": {}, "flows": dict.fromkeys(names, settings)}
-    )
-    return list(made.flows.values())
+    return list(config(dict.fromkeys(names, settings)).flows.values())
 
 
 def one(value: str | None, origin: Origin = Origin.TOPIC, **more: bool) -> Config:
@@ -215,14 +213,8 @@ def test_the_active_cluster_decides() -> None:
 
 def test_flows_of_other_processes_count() -> None:
     """With --clusters flows that run elsewhere still decide, in the file's order."""
-    made = MirrorConfig.model_validate(
-        {
-            "clusters": {
-                alias: {"bootstrap_servers": f"{alias}:1"} for alias in ("a", "b")
-            },
-            "flows": {"a->b": {"policy": "identity"}, "b->a": {"policy": "identity"}},
-        }
-    ).select(["a"])
+    same = {"policy": "identity"}
+    made = config({"a->b": same, "b->a": same}, "ab").select(["a"])
     assert list(made.flows) == ["b->a"]
     assert [flow.name for flow in made.enabled_flows] == ["a->b", "b->a"]
     assert Merging(made.enabled_flows).leads_back(made.flows["b->a"], "t")

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mirror.config.schema import MirrorConfig
 from mirror.copying.transform import Transform, problems
 from mirror.errors import TransformError
 from mirror.records.schema import HEADERS, KEPT, SCHEMA
+from tests.harness.configurations import config
 
 pytestmark = pytest.mark.unit
 
@@ -50,43 +50,31 @@ def with_column(name: str, column: pa.Array) -> pa.RecordBatch:
     ("name", "options", "problem"),
     [
         (
-            "tests.nowhere:f",
+            "nowhere:f",
             {},
             (
-                '"tests.nowhere:f" cannot be imported: ModuleNotFoundError: No module '
-                "named 'tests.nowhere'; install the module next to mirror, or "
-                "put it in a folder on PYTHONPATH"
+                "cannot be imported: ModuleNotFoundError: No module named "
+                "'tests.nowhere'; install the module next to mirror, or put it in a "
+                "folder on PYTHONPATH"
             ),
         ),
+        ("functions:nothing", {}, "cannot be found: tests.functions has no nothing"),
+        ("functions:NOT_A_FUNCTION", {}, "is not a function but a int"),
+        ("functions:Rules", {}, "is not a function but a class"),
         (
-            "tests.functions:nothing",
-            {},
-            '"tests.functions:nothing" cannot be found: tests.functions has no nothing',
-        ),
-        (
-            "tests.functions:NOT_A_FUNCTION",
-            {},
-            '"tests.functions:NOT_A_FUNCTION" is not a function but a int',
-        ),
-        (
-            "tests.functions:Rules",
-            {},
-            '"tests.functions:Rules" is not a function but a class',
-        ),
-        (
-            "tests.functions:identity",
+            "functions:identity",
             {"salt": "x"},
             (
-                '"tests.functions:identity" cannot be called with (a record batch, '
-                "salt=...): got an unexpected keyword argument 'salt'"
+                "cannot be called with (a record batch, salt=...): got an unexpected "
+                "keyword argument 'salt'"
             ),
         ),
         (
-            "tests.functions:only",
+            "functions:only",
             {},
             (
-                '"tests.functions:only" cannot be called with (a record batch): '
-                "missing a required argument: 'offsets'"
+                "cannot be called with (a record batch): missing a required argument: "
+                "'offsets'"
             ),
         ),
     ],
@@ -97,19 +85,15 @@ def test_a_function_that_cannot_be_used(
     """Before anything runs, one message says what is wrong with a name; the values
     of options, which may be secrets, are not in it.
     """
+    name = f"tests.{name}"
     with pytest.raises(TransformError) as caught:
         Transform(name, options)
-    assert str(caught.value) == problem
-    config = MirrorConfig.model_validate(
-        {
-            "clusters": {},
-            "flows": {
-                "A->B": {"transform": name, "transform_options": options},
-                "B->A": {"transform": name, "enabled": False},
-            },
-        }
-    )
-    assert problems(config) == [f'flows."A->B".transform: {problem}']
+    assert str(caught.value) == f'"{name}" {problem}'
+    flows = {
+        "A->B": {"transform": name, "transform_options": options},
+        "B->A": {"transform": name, "enabled": False},
+    }
+    assert problems(config(flows)) == [f'flows."A->B".transform: "{name}" {problem}']
 
 
 def test_a_module_that_breaks_when_imported(

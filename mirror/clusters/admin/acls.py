@@ -25,10 +25,11 @@ from kafka.protocol.admin import (
 )
 
 from mirror.clusters import codes
+from mirror.clusters.cluster import in_parts
 from mirror.errors import ClusterError, UnreachableError, UnsupportedBrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from mirror.clusters.cluster import Cluster
 
@@ -249,7 +250,7 @@ def create(cluster: Cluster, bindings: Iterable[AnyAcl]) -> dict[AnyAcl, Cluster
     """
     creation = CreateAclsRequest.AclCreation
     refused = {}
-    for part in _parts(bindings):
+    for part in in_parts(bindings, _BINDINGS_PER_REQUEST):
         answer = cluster.call(
             CreateAclsRequest(
                 creations=[
@@ -281,7 +282,7 @@ def delete(cluster: Cluster, bindings: Iterable[AnyAcl]) -> dict[AnyAcl, Cluster
     """
     exactly = DeleteAclsRequest.DeleteAclsFilter
     refused = {}
-    for part in _parts(bindings):
+    for part in in_parts(bindings, _BINDINGS_PER_REQUEST):
         answer = cluster.call(
             DeleteAclsRequest(
                 filters=[
@@ -303,11 +304,6 @@ def delete(cluster: Cluster, bindings: Iterable[AnyAcl]) -> dict[AnyAcl, Cluster
                 if each.error_code != codes.NONE:
                     refused[binding] = _refusal(cluster, "deleting", binding, each)
     return refused
-
-
-def _parts(bindings: Iterable[AnyAcl]) -> Iterable[Sequence[AnyAcl]]:
-    listed, step = list(bindings), _BINDINGS_PER_REQUEST
-    return (listed[at : at + step] for at in range(0, len(listed), step))
 
 
 def _is_known(resource: Any, acl: Any) -> bool:

@@ -16,13 +16,13 @@ from kafka.protocol.admin import (
     DescribeGroupsRequest,
     DescribeTransactionsRequest,
 )
-from kafka.protocol.metadata import MetadataRequest
 
 from mirror.clusters import codes
+from mirror.clusters.cluster import in_parts, metadata_request
 from mirror.errors import UnsupportedBrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable
 
     from mirror.clusters.cluster import Cluster
 
@@ -55,15 +55,10 @@ def of_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Operations]:
     Raises:
         ClusterError: the cluster does not answer.
     """
-    entry = MetadataRequest.MetadataRequestTopic
     found: dict[str, Operations] = {}
-    for part in _parts(names):
+    for part in in_parts(dict.fromkeys(names), _AT_ONCE):
         answer = cluster.call(
-            MetadataRequest(
-                topics=[entry(name=name) for name in part],
-                allow_auto_topic_creation=False,
-                include_topic_authorized_operations=True,
-            )
+            metadata_request(part, include_topic_authorized_operations=True)
         )
         for topic in answer.topics:
             found[topic.name] = (
@@ -117,9 +112,3 @@ def _operations(told: Iterable[int] | None) -> Operations:
         return None
     known = {int(operation) for operation in ACLOperation}
     return frozenset(ACLOperation(each).name for each in told if each in known)
-
-
-def _parts(names: Iterable[str]) -> Iterator[Sequence[str]]:
-    listed = list(dict.fromkeys(names))
-    for at in range(0, len(listed), _AT_ONCE):
-        yield listed[at : at + _AT_ONCE]

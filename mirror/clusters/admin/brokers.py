@@ -17,7 +17,6 @@ from kafka.protocol.admin import (
     CreateAclsRequest,
     DeleteAclsRequest,
     DescribeAclsRequest,
-    DescribeConfigsRequest,
     DescribeLogDirsRequest,
     DescribeProducersRequest,
     DescribeTransactionsRequest,
@@ -33,7 +32,8 @@ from kafka.protocol.producer import (
 )
 
 from mirror.clusters import codes
-from mirror.clusters.topics import NO_ID
+from mirror.clusters.admin import topic_admin
+from mirror.clusters.cluster import in_parts, metadata_request
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 OLDEST = (2, 5)
 """The oldest broker version that mirror supports: since then brokers tell a producer
 that goes on from another one with its transactional id (KIP-360)."""
-_BROKER_RESOURCE = 4
 _TRANSACTIONS = "transaction.version"
 _V2 = 2
 
@@ -141,21 +140,9 @@ def is_set(cluster: Cluster, name: str) -> bool:
 
 def _described(cluster: Cluster, names: Iterable[str]) -> Sequence[Any]:
     node = cluster.nodes[0]
-    resource = DescribeConfigsRequest.DescribeConfigsResource
-    (result,) = cluster.call(
-        DescribeConfigsRequest(
-            resources=[
-                resource(
-                    resource_type=_BROKER_RESOURCE,
-                    resource_name=str(node),
-                    configuration_keys=list(names),
-                )
-            ],
-            include_synonyms=False,
-            include_documentation=False,
-        ),
-        node=node,
-    ).results
+    (result,) = topic_admin.describe_configs(
+        cluster, [str(node)], list(names), kind=topic_admin.BROKER, node=node
+    )
     if result.error_code != codes.NONE:
         what = f"cluster {cluster.alias}: reading settings of broker {node}"
         raise codes.error_of(result, what)
@@ -168,7 +155,7 @@ def racks(cluster: Cluster) -> frozenset[str]:
     Raises:
         ClusterError: the cluster does not answer.
     """
-    answer = cluster.call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+    answer = cluster.call(metadata_request([]))
     return frozenset(broker.rack for broker in answer.brokers if broker.rack)
 
 
@@ -241,9 +228,8 @@ def replicas(cluster: Cluster, topics: Collection[str]) -> dict[str, Replicas]:
         ClusterError: the cluster does not answer.
     """
     found = {}
-    names = sorted(topics)
-    for at in range(0, len(names), _TOPICS_AT_ONCE):
-        answer = cluster.call(_request(names[at : at + _TOPICS_AT_ONCE]))
+    for names in in_parts(sorted(topics), _TOPICS_AT_ONCE):
+        answer = cluster.call(metadata_request(names))
         for topic in answer.topics:
             if topic.error_code == codes.NONE and topic.partitions:
                 found[topic.name] = Replicas(
@@ -255,11 +241,3 @@ def replicas(cluster: Cluster, topics: Collection[str]) -> dict[str, Replicas]:
                     leaderless=sum(p.leader_id < 0 for p in topic.partitions),
                 )
     return found
-
-
-def _request(names: Collection[str]) -> MetadataRequest:
-    topic = MetadataRequest.MetadataRequestTopic
-    return MetadataRequest(
-        topics=[topic(topic_id=NO_ID, name=name) for name in names],
-        allow_auto_topic_creation=False,
-    )

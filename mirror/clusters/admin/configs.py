@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import (
     AlterConfigsRequest,
-    DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
 )
 
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
+from mirror.clusters.cluster import in_parts
 from mirror.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.errors import ClusterError
 
-_TOPIC_RESOURCE = 2
 _TOPICS_PER_REQUEST = 200
 _SET, _DELETE = 0, 1
 _ABOUT_CONFIGS = tuple(
@@ -77,26 +76,11 @@ def describe(
     Raises:
         ClusterError: the cluster does not answer.
     """
-    found = {}
-    resource = DescribeConfigsRequest.DescribeConfigsResource
-    for names in _batches(topics):
-        answer = cluster.call(
-            DescribeConfigsRequest(
-                resources=[
-                    resource(
-                        resource_type=_TOPIC_RESOURCE,
-                        resource_name=name,
-                        configuration_keys=keys,
-                    )
-                    for name in names
-                ],
-                include_synonyms=False,
-                include_documentation=False,
-            )
-        )
-        for result in answer.results:
-            found[result.resource_name] = _described(cluster, result)
-    return found
+    return {
+        result.resource_name: _described(cluster, result)
+        for names in in_parts(topics, _TOPICS_PER_REQUEST)
+        for result in topic_admin.describe_configs(cluster, names, keys)
+    }
 
 
 def alter(
@@ -239,12 +223,12 @@ def _send(
 ) -> dict[str, ClusterError]:
     """Request these changes per topic, with either request; returns the refused."""
     refused: dict[str, ClusterError] = {}
-    for names in _batches(entries):
+    for names in in_parts(entries, _TOPICS_PER_REQUEST):
         answer = cluster.call(
             request(
                 resources=[
                     request.AlterConfigsResource(
-                        resource_type=_TOPIC_RESOURCE,
+                        resource_type=topic_admin.TOPIC,
                         resource_name=name,
                         configs=entries[name],
                     )
@@ -255,12 +239,6 @@ def _send(
         )
         refused |= _refused(cluster, answer)
     return refused
-
-
-def _batches(names: Iterable[str]) -> Iterable[tuple[str, ...]]:
-    listed = list(names)
-    step = _TOPICS_PER_REQUEST
-    return (tuple(listed[at : at + step]) for at in range(0, len(listed), step))
 
 
 def _described(cluster: Cluster, result: Any) -> TopicConfigs:

@@ -20,6 +20,7 @@ from kafka.protocol.consumer import (
 
 from mirror.clusters import codes
 from mirror.clusters.admin.groups import by_coordinator
+from mirror.clusters.cluster import in_parts
 from mirror.clusters.wire.fields import Fields
 
 if TYPE_CHECKING:
@@ -133,10 +134,10 @@ def _set(
     """What is refused: group, partition and error code."""
     nodes = cluster.group_coordinators(offsets)
     asked = [(name, part) for name in offsets for part in _parts(name, offsets[name])]
-    for first in range(0, len(asked), _IN_FLIGHT):
+    for some in in_parts(asked, _IN_FLIGHT):
         pending = [
             (group, send(cluster.connection(nodes[group]), group, part))
-            for group, part in asked[first : first + _IN_FLIGHT]
+            for group, part in some
         ]
         for group, each in pending:
             for topic in each.result().topics:

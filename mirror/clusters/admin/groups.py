@@ -17,6 +17,7 @@ from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.api_message import ApiMessage
 
 from mirror.clusters import codes
+from mirror.clusters.cluster import in_parts
 from mirror.retry import patiently
 
 if TYPE_CHECKING:
@@ -143,9 +144,9 @@ def by_coordinator(
     for group, node in cluster.group_coordinators(groups).items():
         by_node.setdefault(node, []).append(group)
     return [
-        (node, names[first : first + _GROUPS_AT_ONCE])
+        (node, part)
         for node, names in by_node.items()
-        for first in range(0, len(names), _GROUPS_AT_ONCE)
+        for part in in_parts(names, _GROUPS_AT_ONCE)
     ]
 
 
@@ -161,8 +162,8 @@ def _kind(listed: str | None) -> GroupKind:
 def _states(cluster: Cluster, node: int, names: Sequence[str]) -> dict[str, str]:
     """Of groups of a broker before 2.6, which lists them without their states."""
     found = {}
-    for first in range(0, len(names), _GROUPS_AT_ONCE):
-        request = DescribeGroupsRequest(names[first : first + _GROUPS_AT_ONCE], False)
+    for part in in_parts(names, _GROUPS_AT_ONCE):
+        request = DescribeGroupsRequest(part, False)
         for each in cluster.call(request, node=node).groups:
             if each.error_code == codes.NONE:
                 found[each.group_id] = each.group_state

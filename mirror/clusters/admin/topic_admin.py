@@ -41,7 +41,8 @@ CONSUMER, DEBUGGING = -1, -2
 _WITH_NEWEST = 7
 """From this version on, a request can ask for the largest timestamp."""
 TIMEOUT_MS = 30_000
-_TOPIC_RESOURCE = 2
+TOPIC, BROKER = 2, 4
+"""Kinds of resources that have configs."""
 _TOPICS_PER_REQUEST = 50
 _PARTITIONS_PER_REQUEST = 2_000
 """Kafka creates 10,000 at once, services fewer. A larger topic is asked for alone."""
@@ -172,29 +173,35 @@ def max_message_bytes(cluster: Cluster, names: Iterable[str]) -> dict[str, int]:
     """`max.message.bytes` per topic. A topic whose configs we may not read has no
     limit here; the broker refuses what is too large.
     """
-    resource = DescribeConfigsRequest.DescribeConfigsResource
-    names = list(names)
-    if not names:
-        return {}
-    answer = cluster.call(
-        DescribeConfigsRequest(
-            resources=[
-                resource(
-                    resource_type=_TOPIC_RESOURCE,
-                    resource_name=name,
-                    configuration_keys=["max.message.bytes"],
-                )
-                for name in names
-            ],
-            include_synonyms=False,
-            include_documentation=False,
-        )
-    )
     limits = dict.fromkeys(names, _TOO_LARGE)
-    for result in answer.results:
-        if result.error_code == codes.NONE and result.configs:
-            limits[result.resource_name] = int(result.configs[0].value)
+    if limits:
+        for result in describe_configs(cluster, limits, ["max.message.bytes"]):
+            if result.error_code == codes.NONE and result.configs:
+                limits[result.resource_name] = int(result.configs[0].value)
     return limits
+
+
+def describe_configs(
+    cluster: Cluster,
+    names: Iterable[str],
+    keys: list[str] | None,
+    *,
+    kind: int = TOPIC,
+    node: int | None = None,
+) -> Sequence[Any]:
+    """What a broker (any if none is given) says of these resources' configs: with these
+    keys, or all.
+    """
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    request = DescribeConfigsRequest(
+        resources=[
+            resource(resource_type=kind, resource_name=name, configuration_keys=keys)
+            for name in names
+        ],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    return tuple(cluster.call(request, node=node).results)
 
 
 def empty(
@@ -274,25 +281,9 @@ def edges(
         ClusterError: it does not answer.
     """
     leader = shown.leaders[partition]
-    topic = ListOffsetsRequest.ListOffsetsTopic
+    asked = {shown.name: [(partition, leader.epoch)]}
     requests = [
-        ListOffsetsRequest(
-            replica_id=CONSUMER,
-            isolation_level=int(committed),
-            topics=[
-                topic(
-                    name=shown.name,
-                    partitions=[
-                        topic.ListOffsetsPartition(
-                            partition_index=partition,
-                            current_leader_epoch=leader.epoch,
-                            timestamp=timestamp,
-                        )
-                    ],
-                )
-            ],
-            timeout_ms=TIMEOUT_MS,
-        )
+        _list_request(asked, timestamp=timestamp, committed=committed)
         for timestamp in (EARLIEST, LATEST)
     ]
     answers = cluster.calls(requests, node=leader.node)
@@ -389,36 +380,46 @@ def _listed(
         return
     if topics is None:
         topics = cluster.topics({topic for topic, _ in wanted})
-    entry = ListOffsetsRequest.ListOffsetsTopic
-    partition_entry = entry.ListOffsetsPartition
     for node, asked in _by_leader(wanted, topics).items():
-        answer = cluster.call(
-            ListOffsetsRequest(
-                replica_id=replica,
-                isolation_level=int(committed),
-                topics=[
-                    entry(
-                        name=topic,
-                        partitions=[
-                            partition_entry(
-                                partition_index=index,
-                                current_leader_epoch=epoch,
-                                timestamp=timestamp,
-                            )
-                            for index, epoch in indexes
-                        ],
-                    )
-                    for topic, indexes in asked.items()
-                ],
-                timeout_ms=TIMEOUT_MS,
-            ),
-            node=node,
+        request = _list_request(
+            asked, timestamp=timestamp, committed=committed, replica=replica
         )
+        answer = cluster.call(request, node=node)
         for topic_answer in answer.topics:
             for partition_answer in topic_answer.partitions:
                 if partition_answer.error_code == codes.NONE:
                     key = (topic_answer.name, partition_answer.partition_index)
                     yield key, partition_answer
+
+
+def _list_request(
+    asked: Mapping[str, Sequence[tuple[int, int]]],
+    *,
+    timestamp: int,
+    committed: bool,
+    replica: int = CONSUMER,
+) -> ListOffsetsRequest:
+    """`asked`: partitions and their leader epochs, by topic."""
+    entry = ListOffsetsRequest.ListOffsetsTopic
+    return ListOffsetsRequest(
+        replica_id=replica,
+        isolation_level=int(committed),
+        topics=[
+            entry(
+                name=topic,
+                partitions=[
+                    entry.ListOffsetsPartition(
+                        partition_index=index,
+                        current_leader_epoch=epoch,
+                        timestamp=timestamp,
+                    )
+                    for index, epoch in indexes
+                ],
+            )
+            for topic, indexes in asked.items()
+        ],
+        timeout_ms=TIMEOUT_MS,
+    )
 
 
 def _by_leader(

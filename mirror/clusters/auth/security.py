@@ -1,15 +1,14 @@
 """One cluster's TLS and SASL settings as objects that a connection can use.
 
 Main functions: `tls_context`, and `sasl_client` for PLAIN and SCRAM; for what is no
-broker, `context_of` its `Materials`, and `trusting` for a server that asks for no
-client certificate. Files, also those of passwords (`secret_of`), are read at the moment
+broker, `context_of` its settings, and `trusting` for a server that asks for no client
+certificate. Files, also those of passwords (`secret_of`), are read at the moment
 of connecting, so that the next connection picks up a rotated one. This module opens no
 socket and never puts a secret into a message.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import secrets
 import ssl
 import tempfile
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kafka.net.sasl import get_sasl_mechanism
 
 from mirror.clusters.auth.stores import StoreError, certificates, identity, is_store
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import AuthenticationError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
     from pydantic import SecretStr
 
-    from mirror.config.cluster_settings import ClusterConfig
+    from mirror.config.schema_settings import RegistryConfig
 
 
 def secret_of(where: str, file: Path | None, given: SecretStr | None) -> str:
@@ -50,32 +50,17 @@ def secret_of(where: str, file: Path | None, given: SecretStr | None) -> str:
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Materials:
-    """What a connection trusts and presents; PEM, PKCS12 or JKS."""
-
-    ca_file: Path | None = None
-    ca_password: SecretStr | None = None
-    ca_text: str | None = None
-    certificate_file: Path | None = None
-    certificate_password: SecretStr | None = None
-    chain: str | None = None
-    key_file: Path | None = None
-    key: SecretStr | None = None
-    key_password: SecretStr | None = None
-    check_hostname: bool = True
-
-
-def context_of(materials: Materials, where: str) -> ssl.SSLContext:
-    """A context for connections; `where` begins the message if there is none.
+def context_of(config: ClusterConfig | RegistryConfig, where: str) -> ssl.SSLContext:
+    """A context for connections, of stores in PEM, PKCS12 or JKS; `where` begins the
+    message if there is none.
 
     Raises:
         AuthenticationError: a certificate or key file cannot be used.
     """
     try:
-        context = ssl.create_default_context(cadata=_trusted(materials))
-        context.check_hostname = materials.check_hostname
-        _identify(context, materials)
+        context = ssl.create_default_context(cadata=_trusted(config))
+        context.check_hostname = config.ssl_check_hostname
+        _identify(context, config)
     except (OSError, StoreError, ValueError) as error:
         raise AuthenticationError(
             f"{where}: the certificate files cannot be used: {error}"
@@ -103,10 +88,10 @@ def text_of(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
 
 
-def _trusted(materials: Materials) -> str | None:
-    if materials.ca_file is None:
-        return materials.ca_text
-    return _authorities(materials.ca_file, materials.ca_password)
+def _trusted(config: ClusterConfig | RegistryConfig) -> str | None:
+    if config.ssl_ca_file is not None:
+        return _authorities(config.ssl_ca_file, config.ssl_ca_password)
+    return config.ssl_ca_certificates if isinstance(config, ClusterConfig) else None
 
 
 def _authorities(file: Path, password: SecretStr | None) -> str:
@@ -130,30 +115,34 @@ def _authorities(file: Path, password: SecretStr | None) -> str:
     return raw.decode("ascii", errors="ignore")
 
 
-def _identify(context: ssl.SSLContext, materials: Materials) -> None:
+def _identify(context: ssl.SSLContext, config: ClusterConfig | RegistryConfig) -> None:
     """Load our own key and certificate, which Python only reads from files."""
-    file = materials.certificate_file
+    file = config.ssl_certificate_file
     if file is not None and is_store(raw := file.read_bytes()):
         seal = secrets.token_hex(16)
         try:
-            ours = identity(
+            key, chain = identity(
                 raw,
-                text_of(materials.certificate_password),
-                text_of(materials.key_password),
+                text_of(config.ssl_certificate_password),
+                text_of(config.ssl_key_password),
                 seal=seal,
             )
         except StoreError as error:
             raise StoreError(f"{file} {error}") from error
-        _load(context, ours.key + ours.chain, seal)
+        _load(context, key + chain, seal)
     elif file is not None:
         context.load_cert_chain(
             str(file),
-            str(materials.key_file) if materials.key_file else None,
-            password=text_of(materials.key_password) or "",
+            str(config.ssl_key_file) if config.ssl_key_file else None,
+            password=text_of(config.ssl_key_password) or "",
         )
-    elif materials.chain and materials.key:
-        pem = f"{materials.key.get_secret_value()}\n{materials.chain}\n"
-        _load(context, pem.encode(), text_of(materials.key_password) or "")
+    elif (
+        isinstance(config, ClusterConfig)
+        and config.ssl_certificate_chain
+        and config.ssl_key
+    ):
+        pem = f"{config.ssl_key.get_secret_value()}\n{config.ssl_certificate_chain}\n"
+        _load(context, pem.encode(), text_of(config.ssl_key_password) or "")
 
 
 def _load(context: ssl.SSLContext, pem: bytes, password: str) -> None:
@@ -181,19 +170,7 @@ def tls_context(config: ClusterConfig) -> ssl.SSLContext:
     Raises:
         AuthenticationError: a certificate or key file cannot be used.
     """
-    materials = Materials(
-        ca_file=config.ssl_ca_file,
-        ca_password=config.ssl_ca_password,
-        ca_text=config.ssl_ca_certificates,
-        certificate_file=config.ssl_certificate_file,
-        certificate_password=config.ssl_certificate_password,
-        chain=config.ssl_certificate_chain,
-        key_file=config.ssl_key_file,
-        key=config.ssl_key,
-        key_password=config.ssl_key_password,
-        check_hostname=config.ssl_check_hostname,
-    )
-    return context_of(materials, f"cluster {config.alias}")
+    return context_of(config, f"cluster {config.alias}")
 
 
 def own_certificate(config: ClusterConfig) -> Certificate | None:
@@ -209,7 +186,7 @@ def own_certificate(config: ClusterConfig) -> Certificate | None:
         elif is_store(raw := file.read_bytes()):
             passwords = (config.ssl_certificate_password, config.ssl_key_password)
             seal = secrets.token_hex(16)
-            pem = identity(raw, *map(text_of, passwords), seal=seal).chain
+            _, pem = identity(raw, *map(text_of, passwords), seal=seal)
         else:
             pem = raw
         return x509.load_pem_x509_certificates(pem)[0]

@@ -38,14 +38,6 @@ class StoreError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """Our key, encrypted, and certificate chain, as PEM."""
-
-    key: bytes
-    chain: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
     certificates: tuple[bytes, ...]
     protected_key: bytes | None = None
@@ -78,8 +70,8 @@ def certificates(raw: bytes, password: str | None) -> str:
 
 def identity(
     raw: bytes, password: str | None, key_password: str | None, *, seal: str
-) -> Identity:
-    """The first key of the store with its chain, the key encrypted with `seal`.
+) -> tuple[bytes, bytes]:
+    """The first key of the store and its chain as PEM, the key encrypted with `seal`.
 
     Raises:
         StoreError: a password is wrong, or the store is damaged or has no key.
@@ -107,21 +99,17 @@ def identity(
 
 def _identity(
     key: PrivateKeyTypes, chain: Sequence[Certificate], seal: str
-) -> Identity:
+) -> tuple[bytes, bytes]:
     from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415  as above
         BestAvailableEncryption,
         Encoding,
         PrivateFormat,
     )
 
-    return Identity(
-        key=key.private_bytes(
-            Encoding.PEM,
-            PrivateFormat.PKCS8,
-            BestAvailableEncryption(seal.encode()),
-        ),
-        chain=_pem(chain),
+    sealed = key.private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(seal.encode())
     )
+    return sealed, _pem(chain)
 
 
 def _certificates(found: Iterable[bytes]) -> list[Certificate]:

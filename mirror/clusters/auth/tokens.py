@@ -183,7 +183,7 @@ def forget(config: ClusterConfig) -> None:
 
 
 def of_endpoint(endpoint: Endpoint) -> KeptToken:
-    """The token of an endpoint that is not a cluster's."""
+    """The token of an endpoint."""
     with _kept_lock:
         return _kept.setdefault(
             endpoint,
@@ -192,30 +192,14 @@ def of_endpoint(endpoint: Endpoint) -> KeptToken:
 
 
 def _of(config: ClusterConfig) -> KeptToken:
-    ask = ask_endpoint if config.sasl_token_provider is None else ask_provider
+    """Configurations with the same endpoint, or the same provider, share a token."""
+    if config.sasl_token_provider is None:
+        return of_endpoint(endpoint_of(config))
+    mark = (config.alias, config.sasl_token_provider, repr(config.sasl_token_options))
     with _kept_lock:
         return _kept.setdefault(
-            _mark(config), KeptToken(lambda: ask(config), alias=config.alias)
+            mark, KeptToken(lambda: ask_provider(config), alias=config.alias)
         )
-
-
-def _mark(config: ClusterConfig) -> Hashable:
-    """Configurations with the same mark share a token."""
-    parts: tuple[Any, ...] = (
-        config.alias,
-        config.sasl_oauthbearer_token_endpoint_url,
-        config.sasl_oauthbearer_client_credentials_client_id,
-        config.sasl_oauthbearer_client_credentials_client_secret,
-        config.sasl_oauthbearer_client_credentials_client_secret_file,
-        config.sasl_oauthbearer_scope,
-        repr(config.sasl_oauthbearer_parameters),
-        config.sasl_oauthbearer_ca_file,
-        config.sasl_oauthbearer_ca_password,
-        config.sasl_oauthbearer_timeout_seconds,
-        config.sasl_token_provider,
-        repr(config.sasl_token_options),
-    )
-    return parts
 
 
 def _in_file(config: ClusterConfig, url: str) -> str:
@@ -281,25 +265,19 @@ class Endpoint:
         return f"cluster {self.alias}: {self.names.url} {self.url}"
 
 
-def ask_endpoint(config: ClusterConfig) -> Token:
-    """Ask for a token for a cluster's brokers.
-
-    Raises:
-        AuthenticationError: there is none, with the reason.
-    """
-    return request_token(
-        Endpoint(
-            alias=config.alias,
-            url=config.sasl_oauthbearer_token_endpoint_url or "",
-            client=config.sasl_oauthbearer_client_credentials_client_id or "",
-            secret=config.sasl_oauthbearer_client_credentials_client_secret,
-            secret_file=config.sasl_oauthbearer_client_credentials_client_secret_file,
-            scope=config.sasl_oauthbearer_scope,
-            parameters=tuple(config.sasl_oauthbearer_parameters.items()),
-            ca_file=config.sasl_oauthbearer_ca_file,
-            ca_password=config.sasl_oauthbearer_ca_password,
-            timeout=config.sasl_oauthbearer_timeout_seconds,
-        )
+def endpoint_of(config: ClusterConfig) -> Endpoint:
+    """Where tokens for a cluster's brokers are requested."""
+    return Endpoint(
+        alias=config.alias,
+        url=config.sasl_oauthbearer_token_endpoint_url or "",
+        client=config.sasl_oauthbearer_client_credentials_client_id or "",
+        secret=config.sasl_oauthbearer_client_credentials_client_secret,
+        secret_file=config.sasl_oauthbearer_client_credentials_client_secret_file,
+        scope=config.sasl_oauthbearer_scope,
+        parameters=tuple(config.sasl_oauthbearer_parameters.items()),
+        ca_file=config.sasl_oauthbearer_ca_file,
+        ca_password=config.sasl_oauthbearer_ca_password,
+        timeout=config.sasl_oauthbearer_timeout_seconds,
     )
 
 

@@ -33,10 +33,9 @@ def convert(document: Document) -> str:
     Raises:
         ConfigError: with everything that is wrong with it.
     """
-    built = build(replace(document, by_hand=()))
-    if built.problems:
-        raise ConfigError(list(built.problems))
-    config = built.config
+    config, problems = build(replace(document, by_hand=()))
+    if problems:
+        raise ConfigError(problems)
     lines = ["# Converted from MirrorMaker 2's configuration."]
     if document.by_hand:
         lines += ["#", "# To be written by hand before it can run:"]

@@ -18,7 +18,7 @@ rewritten so; the rest is refused with what to write.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import permutations
 import re
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
+    from mirror.config.document import Findings
     from mirror.config.section import Key
 
 
@@ -409,25 +410,19 @@ _IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 _KEEP = f"to keep names write {_CLASS} = {_IDENTITY}"
 
 
-@dataclass(slots=True)
-class Naming:
-    """A file's settings and aliases, as `settle` leaves them."""
-
-    settings: dict[str, str]
-    aliases: list[str]
-    warnings: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-
-
-def settle(settings: Mapping[str, str], aliases: Sequence[str]) -> Naming:
-    """Remove the keys that give copies other names than aliases and policy do."""
-    found = Naming(dict(settings), list(aliases))
+def settle(
+    settings: Mapping[str, str], aliases: Sequence[str], found: Findings
+) -> tuple[dict[str, str], list[str]]:
+    """Settings and aliases without the keys that give copies other names than aliases
+    and policy do.
+    """
+    settled = dict(settings)
     called: dict[str, set[str]] = {}
     for source, target in permutations(aliases, 2):
         flow = _Flow(source, target, settings)
         if settings.get(f"{flow.name}.enabled", "").lower() == "true":
             name = flow.get(_SOURCE, source)
-            if not _keeps_names(flow, name, found):
+            if not _keeps_names(flow, name, settled, found):
                 called.setdefault(source, set()).add(name)
             if (other := flow.get(_TARGET, target)) != target:
                 found.warnings.append(
@@ -436,11 +431,12 @@ def settle(settings: Mapping[str, str], aliases: Sequence[str]) -> Naming:
                 )
     for key in settings:
         if key in ALIASES or ("->" in key and key.endswith(ALIASES)):
-            del found.settings[key]
-    for source, names in called.items():
-        if names - {source, ""}:
-            _call(source, names, found)
-    return found
+            del settled[key]
+    names = list(aliases)
+    for source, others in called.items():
+        if others - {source, ""}:
+            settled, names = _call(source, others, settled, names, found)
+    return settled, names
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,19 +458,21 @@ class _Flow:
         return self.settings.get(self.key(rest), default)
 
 
-def _keeps_names(flow: _Flow, name: str, found: Naming) -> bool:
+def _keeps_names(
+    flow: _Flow, name: str, settled: dict[str, str], found: Findings
+) -> bool:
     """Whether the flow's copies have the names of their topics."""
     separator = flow.get(_SEPARATOR, ".")
     try:
         identity = readers.policy(flow.get(_CLASS, readers.DEFAULT)) == "identity"
     except ValueError:  # where the class is read, it is refused
         if not separator:
-            found.settings.pop(flow.key(_SEPARATOR), None)
+            settled.pop(flow.key(_SEPARATOR), None)
         return True
     if not separator:
-        found.settings.pop(flow.key(_SEPARATOR), None)
+        settled.pop(flow.key(_SEPARATOR), None)
         if identity or not name:
-            found.settings[f"{flow.name}.{_CLASS}"] = _IDENTITY
+            settled[f"{flow.name}.{_CLASS}"] = _IDENTITY
             _once(
                 f"{flow.key(_SEPARATOR)}: is empty: topics keep their names, as with "
                 f"{_IDENTITY}; copies of heartbeats and internal topics have dots in "
@@ -496,15 +494,21 @@ def _keeps_names(flow: _Flow, name: str, found: Naming) -> bool:
     return identity
 
 
-def _call(source: str, names: set[str], found: Naming) -> None:
+def _call(
+    source: str,
+    names: set[str],
+    settings: dict[str, str],
+    aliases: list[str],
+    found: Findings,
+) -> tuple[dict[str, str], list[str]]:
     """Call a cluster what its copies are called after."""
     name, *others = sorted(names - {""})
-    if others or name in found.aliases:
+    if others or name in aliases:
         found.problems.append(
             f'{_SOURCE}: copies of {source} are called after "{name}", and mirror '
             "knows a cluster by one name; write that one in clusters and in all keys"
         )
-        return
+        return settings, aliases
     found.warnings.append(
         f"{_SOURCE}: the cluster {source} is called {name} here, as its copies are; "
         "mirror adopt finds what MirrorMaker 2 has copied with --offsets-topic "
@@ -513,20 +517,13 @@ def _call(source: str, names: set[str], found: Naming) -> None:
     starts = {
         f"{source}.": f"{name}.",
         f"{source}->": f"{name}->",
-        **{f"{each}->{source}.": f"{each}->{name}." for each in found.aliases},
+        **{f"{each}->{source}.": f"{each}->{name}." for each in aliases},
     }
-    found.aliases = [name if each == source else each for each in found.aliases]
-    found.settings = {
-        next(
-            (
-                f"{new}{key.removeprefix(old)}"
-                for old, new in starts.items()
-                if key.startswith(old)
-            ),
-            key,
-        ): value
-        for key, value in found.settings.items()
-    }
+    renamed = {}
+    for key, value in settings.items():
+        start = next((each for each in starts if key.startswith(each)), "")
+        renamed[starts.get(start, "") + key.removeprefix(start)] = value
+    return renamed, [name if each == source else each for each in aliases]
 
 
 def _once(text: str, texts: list[str]) -> None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 import itertools
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mirror.config.document import Document, Path
+from mirror.config.document import Document, Findings, Path
 from mirror.config.mm2 import keys as mm2_keys
 from mirror.config.mm2 import readers
 from mirror.config.mm2 import security as mm2_security
@@ -24,29 +24,47 @@ from mirror.config.section import Where
 from mirror.config.values import near
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Collection,
-        Container,
-        Iterable,
-        Iterator,
-        Mapping,
-    )
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+
+    from mirror.config.mm2.keys import Meaning
 
 
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _FLOW_KEY = re.compile(r"(?P<source>[^>]+?)->(?P<target>[^>.]+)\.(?P<rest>.+)")
 
 
-@dataclass(slots=True)
-class _Draft:
-    """The document as it grows."""
+class _Entry(NamedTuple):
+    """One key of the file."""
 
-    raw: dict[str, dict[str, Any]]
+    owner: str
+    """The flow or cluster whose prefix it has; empty: neither."""
+    rest: str
+    """What it sets."""
+    key: str
+    """As it is written."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Draft(Findings):
+    """The document as it grows, and what it grows from."""
+
+    settings: dict[str, str]
+    aliases: list[str] = field(default_factory=list)
+    entries: list[_Entry] = field(default_factory=list)
+    raw: dict[str, dict[str, Any]] = field(
+        default_factory=lambda: {
+            "clusters": {}, "defaults": {}, "flows": {}, "service": {}
+        }
+    )  # fmt: skip
     spelled: dict[Path, str] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    by_hand: list[str] = field(default_factory=list)
+
+    def of_owner(self, owner: str) -> Iterator[_Entry]:
+        return (each for each in self.entries if each.owner == owner)
+
+    def named_flows(self) -> list[str]:
+        """The flows that keys name, in the file's order."""
+        owners = (each.owner for each in self.entries if "->" in each.owner)
+        return list(dict.fromkeys(owners))
 
 
 def read(text: str, environ: Mapping[str, str]) -> Document:
@@ -60,41 +78,38 @@ def read(text: str, environ: Mapping[str, str]) -> Document:
 
 def understand(lines: mm2_text.Lines, *, own_process: bool = False) -> Document:
     """What a file's lines mean. `own_process`: to MirrorMaker 2 without a Connect."""
-    draft = _Draft(raw={"clusters": {}, "defaults": {}, "flows": {}, "service": {}})
+    draft = _Draft(
+        settings=dict(lines.settings),
+        warnings=[*lines.warnings],
+        problems=[*lines.problems],
+        by_hand=[*lines.by_hand],
+    )
     draft.spelled["flows",] = "A->B.enabled"
-    draft.warnings += lines.warnings
-    draft.problems += lines.problems
-    draft.by_hand += lines.by_hand
-    settings, aliases, warnings = merge_into_undeclared(
-        lines.settings, _aliases(lines.settings, draft)
+    draft.aliases = _aliases(draft)
+    _merge_into_undeclared(draft)
+    draft.settings, draft.aliases = mm2_keys.settle(
+        draft.settings, draft.aliases, draft
     )
-    draft.warnings += warnings
-    named = mm2_keys.settle(settings, aliases)
-    settings, aliases = named.settings, named.aliases
-    draft.warnings += named.warnings
-    draft.problems += named.problems
-    for alias in aliases:
+    for alias in draft.aliases:
         _expect_cluster(alias, draft)
-
-    by_owner, warnings = prefer_newer(
-        _of_known_flows(_by_owner(settings, aliases), aliases, draft)
-    )
-    draft.warnings += warnings
-    for owner, rest, key in by_owner:
-        value = settings[key]
+    draft.entries = [*_by_owner(draft)]
+    _leave_out_unknown_flows(draft)
+    _prefer_newer(draft)
+    for owner, rest, key in draft.entries:
+        value = draft.settings[key]
         if refused := mm2_keys.refusal(key, rest, value):
             draft.problems.append(refused)
-        elif mm2_keys.is_default(rest, value) or rest in RENAME_KEYS:
+        elif mm2_keys.is_default(rest, value) or rest in _RENAME_KEYS:
             continue
         elif owner == "":
             _top_level(rest, value, draft)
-        elif owner in aliases:
+        elif owner in draft.aliases:
             _of_cluster(owner, rest, key, value, draft)
-    _flows(by_owner, settings, draft)
-    _rename(by_owner, settings, aliases, draft)
+    _flows(draft)
+    _rename(draft)
     if own_process:
         _beat_on_sources(draft)
-    _secure(by_owner, settings, aliases, draft)
+    _secure(draft)
     return Document(
         raw=draft.raw,
         spelled=draft.spelled,
@@ -125,8 +140,8 @@ def _beat_on_sources(draft: _Draft) -> None:
         )
 
 
-def _aliases(settings: dict[str, str], draft: _Draft) -> list[str]:
-    value = _unquoted("clusters", settings.pop("clusters", ""), draft)
+def _aliases(draft: _Draft) -> list[str]:
+    value = _unquoted("clusters", draft.settings.pop("clusters", ""), draft)
     aliases = [alias.strip() for alias in value if alias.strip()]
     for alias in aliases:
         if len(parts := alias.split()) > 1:
@@ -144,14 +159,10 @@ def _expect_cluster(alias: str, draft: _Draft) -> None:
         draft.spelled["clusters", alias, setting] = f"{alias}.{key}"
 
 
-def _by_owner(
-    settings: dict[str, str], aliases: list[str]
-) -> list[tuple[str, str, str]]:
-    """Each key as (flow, cluster or nothing; what is set; the key as written)."""
-    longest_first = sorted(aliases, key=len, reverse=True)
+def _by_owner(draft: _Draft) -> Iterator[_Entry]:
+    longest_first = sorted(draft.aliases, key=len, reverse=True)
     pairs = [f"{a}->{b}" for a in longest_first for b in longest_first]
-    found = []
-    for key in settings:
+    for key in draft.settings:
         owner = next((name for name in pairs if key.startswith(f"{name}.")), None)
         if key.startswith("target.topic.creation."):
             owner = ""  # also where a cluster is called target
@@ -163,34 +174,31 @@ def _by_owner(
             owner = next(
                 (name for name in longest_first if key.startswith(f"{name}.")), ""
             )
-        found.append((owner, key[len(owner) + 1 :] if owner else key, key))
-    return found
+        yield _Entry(owner, key[len(owner) + 1 :] if owner else key, key)
 
 
-def _of_known_flows(
-    by_owner: list[tuple[str, str, str]], aliases: list[str], draft: _Draft
-) -> list[tuple[str, str, str]]:
-    """Without keys of flows that MirrorMaker 2 does not know either: their clusters are
-    not listed, or are one and the same. A name that is nearly listed stays, and is
+def _leave_out_unknown_flows(draft: _Draft) -> None:
+    """Leave out keys of flows that MirrorMaker 2 does not know either: their clusters
+    are not listed, or are one and the same. A name that is nearly listed stays, and is
     refused; so are all, if there is no other flow.
     """
     left_out = {}
-    flows = dict.fromkeys(owner for owner, _, _ in by_owner if "->" in owner)
+    flows = draft.named_flows()
     for flow in flows:
         source, _, target = flow.partition("->")
-        unknown = [each for each in (source, target) if each not in aliases]
+        unknown = [each for each in (source, target) if each not in draft.aliases]
         if source == target:
             left_out[flow] = "one cluster is both of its ends"
-        elif unknown and not any(near(each, aliases) for each in unknown):
+        elif unknown and not any(near(each, draft.aliases) for each in unknown):
             left_out[flow] = f'"{unknown[0]}" is not among the clusters'
-    if left_out.keys() == flows.keys():
+    if [*left_out] == flows:
         draft.problems += [f"{flow}: {why}" for flow, why in left_out.items()]
     else:
         draft.warnings += [
             f"{flow}: {why}, ignored, as MirrorMaker 2 does"
             for flow, why in left_out.items()
         ]
-    return [each for each in by_owner if each[0] not in left_out]
+    draft.entries = [each for each in draft.entries if each.owner not in left_out]
 
 
 def _top_level(key: str, value: str, draft: _Draft) -> None:
@@ -226,51 +234,43 @@ def _of_cluster(alias: str, rest: str, key: str, value: str, draft: _Draft) -> N
     elif (
         rest not in mm2_keys.FROM_SOURCE
         and rest not in mm2_keys.FROM_TARGET
-        and not credential(rest)
+        and not _credential(rest)
     ):
         draft.warnings.append(mm2_keys.answer(key, rest))
 
 
-def _flows(
-    by_owner: list[tuple[str, str, str]], settings: dict[str, str], draft: _Draft
-) -> None:
+def _flows(draft: _Draft) -> None:
     """Each flow's own settings, over those that its two clusters give it."""
-    for flow in dict.fromkeys(owner for owner, _, _ in by_owner if "->" in owner):
+    settings = draft.settings
+    for flow in draft.named_flows():
         source, _, target = flow.partition("->")
         draft.raw["flows"][flow] = {"enabled": "false"}
         draft.spelled["flows", flow] = flow
         for setting, key in mm2_keys.spelled(Where.FLOW).items():
             draft.spelled["flows", flow, setting] = f"{flow}.{key}"
         # What stands further down overrides what stands above.
-        layers: list[tuple[str, dict[str, tuple[str, Callable[[str], Any]]]]] = [
+        layers: list[tuple[str, dict[str, Meaning]]] = [
             (flow, mm2_keys.FLOW_BELOW_CLUSTER),
             (source, mm2_keys.FROM_SOURCE),
             (target, mm2_keys.FROM_TARGET),
             (flow, {**mm2_keys.FLOW, **mm2_keys.FLOW_ONLY}),
         ]
         for layer, keys in layers:
-            for owner, rest, key in by_owner:
-                if owner == layer and rest in keys:
+            for _, rest, key in draft.of_owner(layer):
+                if rest in keys:
                     _set(("flows", flow), keys[rest], key, settings[key], draft)
         own = {rest for owner, keys in layers for rest in keys if owner == flow}
-        for owner, rest, key in by_owner:
+        for _, rest, key in draft.of_owner(flow):
             if (
-                owner == flow
-                and rest not in own | RENAME_KEYS
+                rest not in own | _RENAME_KEYS
                 and not mm2_keys.is_default(rest, settings[key])
                 and not mm2_keys.refusal(key, rest, settings[key])
-                and not (credential(rest) or ("",))[0]
+                and not (_credential(rest) or ("",))[0]
             ):
                 draft.warnings.append(mm2_keys.answer(key, rest))
 
 
-def _set(
-    place: Path,
-    meaning: tuple[str, Callable[[str], Any]],
-    key: str,
-    value: str,
-    draft: _Draft,
-) -> None:
+def _set(place: Path, meaning: Meaning, key: str, value: str, draft: _Draft) -> None:
     setting, convert = meaning
     parts = _unquoted(key, value, draft)
     if convert is readers.listed:
@@ -300,27 +300,23 @@ def _possible(key: str, parts: list[str], draft: _Draft) -> list[str]:
     return found
 
 
-def _rename(
-    by_owner: list[tuple[str, str, str]],
-    settings: Mapping[str, str],
-    aliases: list[str],
-    draft: _Draft,
-) -> None:
+def _rename(draft: _Draft) -> None:
+    """What two keys of guides ask for: rules that rename copies."""
     for owner in ("", *draft.raw["flows"]):
         given = {
-            rest: ",".join(_unquoted(key, settings[key], draft))
-            for name, rest, key in by_owner
-            if name == owner and rest in RENAME_KEYS
+            rest: ",".join(_unquoted(key, draft.settings[key], draft))
+            for _, rest, key in draft.of_owner(owner)
+            if rest in _RENAME_KEYS
         }
         if not given:
             continue
         prefix = f"{owner}." if owner else ""
-        rules, wrong = rename(given, prefix, aliases)
-        if wrong:
+        if wrong := _wrong_rename(given, prefix, draft.aliases):
             draft.problems.append(wrong)
             continue
         section = draft.raw["flows"][owner] if owner else draft.raw["defaults"]
-        section.update(policy="rename", rename=rules)
+        to = _NAMED_CLUSTER.sub(r"\1", given[_REPLACEMENT])
+        section.update(policy="rename", rename=[{"match": given[_REGEX], "to": to}])
         place = ("flows", owner) if owner else ("defaults",)
         draft.spelled[*place, "rename"] = f"{prefix}topics.rename.regex"
 
@@ -334,29 +330,23 @@ def _unquoted(key: str, value: str, draft: _Draft) -> list[str]:
     return bare
 
 
-def _secure(
-    by_owner: list[tuple[str, str, str]],
-    settings: Mapping[str, str],
-    aliases: list[str],
-    draft: _Draft,
-) -> None:
+def _secure(draft: _Draft) -> None:
     """Each cluster's own user, and an entry for each other one that tasks log in as."""
     values = {
         key: value
         if mm2_text.is_taken_as_it_is(key)
         else ",".join(_unquoted(key, value, draft))
-        for _, rest, key in by_owner
-        for value in [settings[key]]
-        if credential(rest)
+        for _, rest, key in draft.entries
+        for value in [draft.settings[key]]
+        if _credential(rest)
     }
+    aliases = draft.aliases
     running = [
         name
         for name, flow in draft.raw["flows"].items()
         if flow["enabled"].lower() == "true" and set(name.split("->")) <= set(aliases)
     ]
-    found = resolve(by_owner, values, aliases, running)
-    draft.warnings += found.warnings
-    draft.problems += found.problems
+    found = _resolve(draft, values, running)
     plain = {alias: dict(draft.raw["clusters"][alias]) for alias in aliases}
     for alias, login in found.own.items():
         _log_in(alias, login, values, draft)
@@ -404,9 +394,8 @@ def _log_in(
 
 # ---- what published guides to MirrorMaker 2 write, and it does not know ----
 #
-# Functions: `merge_into_undeclared`, a file whose target is in no list; `rename`,
-# two keys that rename copies; `prefer_newer`, one setting under two names. They
-# turn what a guide promises into what `properties` reads, and say so in warnings.
+# A file whose target is in no list, two keys that rename copies, one setting under
+# two names: what a guide promises becomes what is read above, and warnings say so.
 
 
 _SERVERS = ".bootstrap.servers"
@@ -414,20 +403,17 @@ _POLICY = "replication.policy.class"
 _IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 _REGEX = "topics.rename.regex"
 _REPLACEMENT = "topics.rename.replacement"
-RENAME_KEYS = frozenset({_REGEX, _REPLACEMENT})
+_RENAME_KEYS = frozenset({_REGEX, _REPLACEMENT})
 _GIVEN_UP = (".whitelist", ".blacklist")
 """How names end that MirrorMaker 2 had before 3.0 and dropped with 4.0."""
 _NAMED_CLUSTER = re.compile(r"\$\{(?:clusters\.)?([A-Za-z0-9._-]+)\}")
 
 
-def merge_into_undeclared(
-    settings: Mapping[str, str], aliases: list[str]
-) -> tuple[dict[str, str], list[str], list[str]]:
-    """Settings, aliases and warnings of a file that merges clusters into another.
-
-    Such a file lists its sources, gives the brokers of one more cluster, and has no
-    flow at all. Any other file stays as it is.
+def _merge_into_undeclared(draft: _Draft) -> None:
+    """Add the flows of a file that merges clusters into another: it lists its sources,
+    gives the brokers of one more cluster, and has no flow at all.
     """
+    settings, aliases = draft.settings, draft.aliases
     others = [
         key.removesuffix(_SERVERS)
         for key in settings
@@ -437,7 +423,7 @@ def merge_into_undeclared(
         and key.removesuffix(_SERVERS) not in aliases
     ]
     if len(others) != 1 or not aliases or any("->" in key for key in settings):
-        return dict(settings), aliases, []
+        return
     (target,) = others
     flows = {f"{alias}->{target}.enabled": "true" for alias in aliases}
     policy = {} if _POLICY in settings else {_POLICY: _IDENTITY}
@@ -445,58 +431,52 @@ def merge_into_undeclared(
         f"clusters = {', '.join([*aliases, target])}",
         *(f"{key} = {value}" for key, value in {**flows, **policy}.items()),
     ]
-    warning = (
+    draft.warnings.append(
         f'{target}{_SERVERS}: "{target}" is not among the clusters, and no flow is '
         f"enabled: taken as topics of {', '.join(aliases)} that are merged into "
         f"{target}; these lines would say so: {'; '.join(lines)}"
     )
-    return {**settings, **flows, **policy}, [*aliases, target], [warning]
+    draft.settings = {**settings, **flows, **policy}
+    draft.aliases = [*aliases, target]
 
 
-def rename(
+def _wrong_rename(
     given: Mapping[str, str], prefix: str, aliases: Iterable[str]
-) -> tuple[list[dict[str, str]], str]:
-    """The rules that the two keys make, or what is wrong with them."""
+) -> str | None:
+    """What is wrong with the two keys that rename copies."""
     for key, other in ((_REGEX, _REPLACEMENT), (_REPLACEMENT, _REGEX)):
         if key in given and other not in given:
-            return [], f"{prefix}{key}: needs {prefix}{other} beside it"
-    unknown = [
-        name
-        for name in _NAMED_CLUSTER.findall(given[_REPLACEMENT])
-        if name not in aliases
-    ]
-    if unknown:
-        return [], f'{prefix}{_REPLACEMENT}: there is no cluster "{unknown[0]}"'
-    to = _NAMED_CLUSTER.sub(r"\1", given[_REPLACEMENT])
-    return [{"match": given[_REGEX], "to": to}], ""
+            return f"{prefix}{key}: needs {prefix}{other} beside it"
+    for name in _NAMED_CLUSTER.findall(given[_REPLACEMENT]):
+        if name not in aliases:
+            return f'{prefix}{_REPLACEMENT}: there is no cluster "{name}"'
+    return None
 
 
-def prefer_newer(
-    entries: Iterable[tuple[str, str, str]],
-) -> tuple[list[tuple[Any, ...]], list[str]]:
-    """Entries (owner, rest, key) without those that are set by a newer name as well;
-    and warnings, also about names that MirrorMaker 2 has given up.
+def _prefer_newer(draft: _Draft) -> None:
+    """Leave out what is set by a newer name as well. Names that MirrorMaker 2 has given
+    up get a warning, too.
     """
-    listed = list(entries)
-    there = {(owner, rest): key for owner, rest, key in listed}
-    kept, warnings = [], []
-    for owner, rest, key in listed:
+    there = {(owner, rest): key for owner, rest, key in draft.entries}
+    kept = []
+    for each in draft.entries:
+        owner, rest, key = each
         newer = there.get((owner, newest_name(rest)))
         if newer is None or newer == key:
-            kept.append((owner, rest, key))
+            kept.append(each)
             if rest.endswith(_GIVEN_UP):
-                warnings.append(
+                draft.warnings.append(
                     f"{key}: MirrorMaker 2 ignores this name since 4.0; applied as "
                     f"{newest_name(rest)}"
                 )
         else:
-            warnings.append(f"{key}: {newer} says the same and takes precedence")
-    return kept, warnings
+            draft.warnings.append(f"{key}: {newer} says the same and takes precedence")
+    draft.entries = kept
 
 
 # ---- as whom each client of MirrorMaker 2 logs in ----
 #
-# Main function: `resolve`. MirrorMaker 2 has a client for each purpose, and the
+# Main function: `_resolve`. MirrorMaker 2 has a client for each purpose, and the
 # file may name another user for each. mirror has two on a cluster: what administers
 # it (its own user, one for all flows), and tasks, which read and write the records
 # of a flow. Keys of clients whose work mirror does as one of these two are answered
@@ -539,7 +519,7 @@ Place = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Logins:
+class _Logins:
     """What the file's keys come to."""
 
     own: dict[str, Login] = field(default_factory=dict)
@@ -548,11 +528,9 @@ class Logins:
     """By flow, where its tasks read as another user than the source's own."""
     writers: dict[str, Login] = field(default_factory=dict)
     """The same, of the target."""
-    warnings: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
 
 
-def credential(rest: str) -> tuple[str, str] | None:
+def _credential(rest: str) -> tuple[str, str] | None:
     """The client that a key is about, empty for all, and the credential; None for
     keys that are about something else.
     """
@@ -563,16 +541,13 @@ def credential(rest: str) -> tuple[str, str] | None:
     return None
 
 
-def resolve(
-    keys: Iterable[tuple[str, str, str]],
-    settings: Mapping[str, str],
-    aliases: Collection[str],
-    flows: Collection[str],
-) -> Logins:
-    """`keys`: all of the file, as owner, rest and whole; `flows`: those that run."""
-    named = _named(keys)
-    logins = Logins()
-    own: dict[str, list[Login]] = {alias: [] for alias in aliases}
+def _resolve(
+    draft: _Draft, settings: Mapping[str, str], flows: Collection[str]
+) -> _Logins:
+    """`settings`: the credentials, by their keys; `flows`: those that run."""
+    named = _named(draft.entries)
+    logins = _Logins()
+    own: dict[str, list[Login]] = {alias: [] for alias in draft.aliases}
     tasks: list[tuple[str, str, Login]] = []
     counts: dict[Place, Login] = {}
     for flow in flows:
@@ -592,7 +567,7 @@ def resolve(
         first, *others = asked or [base]
         logins.own[alias] = first
         for other in others:
-            logins.problems += _two_users(alias, first, other, settings)
+            draft.problems += _two_users(alias, first, other, settings)
     for flow, alias, does in tasks:
         if _values(does, settings) != _values(logins.own[alias], settings):
             of = logins.readers if flow.startswith(f"{alias}->") else logins.writers
@@ -602,14 +577,14 @@ def resolve(
     for (owner, client), login in named.items():
         if client and ("->" not in owner or owner in flows):
             says = counts.get((owner, client)) or _instead(owner, client, logins.own)
-            logins.warnings += _unused(login, says, used, settings)
+            draft.warnings += _unused(login, says, used, settings)
     return logins
 
 
-def _named(keys: Iterable[tuple[str, str, str]]) -> dict[Place, Login]:
+def _named(entries: Iterable[_Entry]) -> dict[Place, Login]:
     named: dict[Place, Login] = {}
-    for owner, rest, key in keys:
-        if (found := credential(rest)) and (owner or not found[0]):
+    for owner, rest, key in entries:
+        if (found := _credential(rest)) and (owner or not found[0]):
             named.setdefault((owner, found[0]), {})[found[1]] = key
     return named
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import re
 from typing import TYPE_CHECKING, Any
 
+from mirror.config.document import Findings
 from mirror.config.mm2.keys import spelled, table
 from mirror.config.section import Where
 
@@ -71,18 +72,25 @@ _SERVED = {
 }
 
 
-@dataclass(slots=True)
-class Translation:
-    """A cluster's settings, the keys they came from, warnings and problems."""
+@dataclass(slots=True, kw_only=True)
+class Translation(Findings):
+    """A cluster's settings, and the keys they came from; to be written by hand is what
+    is a problem unless the file is only converted.
+    """
 
+    given: Mapping[str, str]
+    """What is translated."""
+    names: Mapping[str, str]
+    """Its keys as they were written."""
     settings: dict[str, Any] = field(default_factory=dict)
     spelled: dict[str, str] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    by_hand: list[str] = field(default_factory=list)
-    """What a conversion leaves to people; else problems as well."""
     has_no_login: bool = False
     """Whether a conversion leaves the login to people."""
+
+    def put(self, setting: str, value: Any, name: str) -> None:
+        """Set it; `name`: the key that says so, as it was written."""
+        self.settings[setting] = value
+        self.spelled[setting] = name
 
 
 def serves(key: str) -> bool:
@@ -96,19 +104,19 @@ def translate(
     """Translate one cluster's keys; `names` are the keys as they were written,
     `servers` its brokers.
     """
-    found = Translation()
+    found = Translation(given=given, names=names)
     protocol = given.get(_SECURITY, "PLAINTEXT").upper()
     mechanism = given.get(_MECHANISM, _DEFAULT).upper()
     if protocol.startswith("SASL_") and _is_amazons(given):
         mechanism = "OAUTHBEARER"
-        given = _as_amazon(given, names, servers, found)
-    for key in given:
+        _as_amazon(servers, found)
+    for key in found.given:
         if not _is_used(key, protocol):
             found.warnings.append(f"{names[key]}: not used by {protocol}, ignored")
         elif any(key.startswith(p) and mechanism != m for p, m in _OF_ONE.items()):
             found.warnings.append(f"{names[key]}: not used by {mechanism}, ignored")
         else:
-            _take(key, given, names, mechanism, found)
+            _take(key, mechanism, found)
     if found.has_no_login:
         for setting in [*found.settings]:
             if setting.startswith(("sasl_", "security_")):
@@ -124,26 +132,21 @@ def _is_used(key: str, protocol: str) -> bool:
     )
 
 
-def _take(
-    key: str,
-    given: Mapping[str, str],
-    names: Mapping[str, str],
-    mechanism: str,
-    found: Translation,
-) -> None:
+def _take(key: str, mechanism: str, found: Translation) -> None:
+    name = found.names[key]
     if key == _JAAS:
-        _login(given, names[key], found)
+        _login(name, found)
     elif key in _HANDLERS:
-        _handler(given[key], names[key], mechanism, found)
+        _handler(found.given[key], name, mechanism, found)
     elif key.endswith("store.location"):
-        _store(key.split(".")[1], given, names, found)
+        _store(key.split(".")[1], name, found)
     elif key in _KEYS:
         setting, convert = _KEYS[key]
-        _put(setting, convert(given[key]), names[key], found)
+        found.put(setting, convert(found.given[key]), name)
 
 
-def _login(given: Mapping[str, str], name: str, found: Translation) -> None:
-    value = given[_JAAS]
+def _login(name: str, found: Translation) -> None:
+    value = found.given[_JAAS]
     module = value.split(maxsplit=1)[0].rpartition(".")[2] if value.strip() else ""
     if module not in _MODULES:
         found.has_no_login = True
@@ -154,21 +157,22 @@ def _login(given: Mapping[str, str], name: str, found: Translation) -> None:
         return
     options = _options(value)
     if module == _KERBEROS:
-        _kerberos(options, given, name, found)
+        _kerberos(options, name, found)
         return
     if module == "OAuthBearerLoginModule":
         settings, problems = _of_oauth(options)
         found.problems += [f"{name}: {problem}" for problem in problems]
         for setting, text in settings.items():
-            if SPELLED.get(setting) not in given:  # as Java has it, a key goes first
-                _put(setting, text, name, found)
+            # As Java has it, a key goes first.
+            if SPELLED.get(setting) not in found.given:
+                found.put(setting, text, name)
         return
     missing = [word for word in ("username", "password") if not options.get(word)]
     if missing:
         found.problems.append(f"{name}: has no {' and no '.join(missing)}")
         return
-    _put("sasl_username", options["username"], name, found)
-    _put("sasl_password", options["password"], name, found)
+    found.put("sasl_username", options["username"], name)
+    found.put("sasl_password", options["password"], name)
 
 
 def _options(jaas: str) -> dict[str, str]:
@@ -187,15 +191,10 @@ def _is_amazons(given: Mapping[str, str]) -> bool:
     )
 
 
-def _as_amazon(
-    given: Mapping[str, str],
-    names: Mapping[str, str],
-    servers: Sequence[str],
-    found: Translation,
-) -> Mapping[str, str]:
-    """Log in by the Python twin of Amazon's Java classes; returns the other keys."""
-    own = (_MECHANISM, _JAAS, *_HANDLERS)
-    name = next(names[key] for key in own if key in given)
+def _as_amazon(servers: Sequence[str], found: Translation) -> None:
+    """Log in by the Python twin of Amazon's Java classes; other keys are left."""
+    own, given = (_MECHANISM, _JAAS, *_HANDLERS), found.given
+    name = next(found.names[key] for key in own if key in given)
     options = {
         ours: text
         for theirs, text in _options(given.get(_JAAS, "")).items()
@@ -209,13 +208,10 @@ def _as_amazon(
             f"{name}: the region is in no broker's name; write it, as in "
             "sasl_token_options: {region: eu-west-1}"
         )
-    for setting, value in (
-        ("sasl_mechanism", "OAUTHBEARER"),
-        ("sasl_token_provider", "aws-msk-iam"),
-        ("sasl_token_options", options),
-    ):
-        _put(setting, value, name, found)
-    return {key: value for key, value in given.items() if key not in own}
+    found.put("sasl_mechanism", "OAUTHBEARER", name)
+    found.put("sasl_token_provider", "aws-msk-iam", name)
+    found.put("sasl_token_options", options, name)
+    found.given = {key: value for key, value in given.items() if key not in own}
 
 
 def _handler(value: str, name: str, mechanism: str, found: Translation) -> None:
@@ -237,41 +233,32 @@ def _handler(value: str, name: str, mechanism: str, found: Translation) -> None:
     )
 
 
-def _kerberos(
-    options: Mapping[str, str],
-    given: Mapping[str, str],
-    name: str,
-    found: Translation,
-) -> None:
-    settings, problems = _of_kerberos(options)
-    found.problems += [f"{name}: {problem}" for problem in problems]
-    service = settings.get(_SERVICE_NAME)
-    if service and given.get(_SERVICE, service) != service:
-        found.problems.append(
-            f"{name}: serviceName is not {_SERVICE}; use the same, or keep one"
-        )
-    if _MECHANISM not in given:
-        _put("sasl_mechanism", _DEFAULT, name, found)
-    for setting, text in settings.items():
-        _put(setting, text, name, found)
-
-
-def _of_kerberos(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The settings of a Krb5LoginModule, and problems with what it does not say. mirror
-    gets its tickets from a keytab and renews them itself; how Java does is passed over.
+def _kerberos(options: Mapping[str, str], name: str, found: Translation) -> None:
+    """The settings of a Krb5LoginModule. mirror gets its tickets from a keytab and
+    renews them itself; how Java does is passed over.
     """
+    if _MECHANISM not in found.given:
+        found.put("sasl_mechanism", _DEFAULT, name)
     if options.get("useKeyTab", "").lower() != "true":
-        return {}, [f"does not log in with a keytab; use {_KERBEROS} with {_KEYTAB}"]
+        found.problems.append(
+            f"{name}: does not log in with a keytab; use {_KERBEROS} with {_KEYTAB}"
+        )
+        return
     missing = [option for option in ("keyTab", "principal") if not options.get(option)]
     if missing:
-        return {}, [f"has no {' and no '.join(missing)}; use {_KEYTAB}"]
-    settings = {
-        "sasl_kerberos_principal": options["principal"],
-        "sasl_kerberos_keytab_file": _FILE.sub("", options["keyTab"], count=1),
-    }
+        found.problems.append(
+            f"{name}: has no {' and no '.join(missing)}; use {_KEYTAB}"
+        )
+        return
     if service := options.get("serviceName"):
-        settings[_SERVICE_NAME] = service
-    return settings, []
+        if found.given.get(_SERVICE, service) != service:
+            found.problems.append(
+                f"{name}: serviceName is not {_SERVICE}; use the same, or keep one"
+            )
+        found.put(_SERVICE_NAME, service, name)
+    keytab = _FILE.sub("", options["keyTab"], count=1)
+    found.put("sasl_kerberos_principal", options["principal"], name)
+    found.put("sasl_kerberos_keytab_file", keytab, name)
 
 
 def _of_oauth(options: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
@@ -305,21 +292,13 @@ def _of_oauth(options: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     return settings, problems
 
 
-def _store(
-    store: str, given: Mapping[str, str], names: Mapping[str, str], found: Translation
-) -> None:
-    key = f"ssl.{store}.location"
-    kind = given.get(f"ssl.{store}.type", "JKS").upper()
+def _store(store: str, name: str, found: Translation) -> None:
+    kind = found.given.get(f"ssl.{store}.type", "JKS").upper()
     if kind not in _READABLE:
         found.problems.append(
-            f"{names[key]}: a store of type {kind} cannot be read; use "
+            f"{name}: a store of type {kind} cannot be read; use "
             f"{', '.join(_READABLE)}: keytool -importkeystore -deststoretype PKCS12 "
             "converts it"
         )
         return
-    _put(_STORES[store], given[key], names[key], found)
-
-
-def _put(setting: str, value: Any, name: str, found: Translation) -> None:
-    found.settings[setting] = value
-    found.spelled[setting] = name
+    found.put(_STORES[store], found.given[f"ssl.{store}.location"], name)

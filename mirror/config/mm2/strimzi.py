@@ -99,7 +99,7 @@ def read(text: str) -> Document:
     Raises:
         ConfigError: it is no YAML, or there is no such manifest.
     """
-    lines = mm2_text.Lines(settings={})
+    lines = mm2_text.Lines()
     secured: dict[str, dict[str, Any]] = {}
     for spec in specs_of(text):
         _spec(spec, lines, secured)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import javaproperties
 
+from mirror.config.document import Findings
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,16 +42,12 @@ _BIGGEST = {"Integer.MAX_VALUE": str(2**31 - 1), "Long.MAX_VALUE": str(2**63 - 1
 
 
 @dataclass(slots=True, kw_only=True)
-class Lines:
-    """What a file sets, in its order, with warnings and problems."""
+class Lines(Findings):
+    """What a file sets, in its order; to be written by hand are secrets that could not
+    be read, which stand as they were written.
+    """
 
-    settings: dict[str, str]
-    references: dict[str, str] = field(default_factory=dict)
-    """Values as they were written, where they hold references."""
-    warnings: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    by_hand: list[str] = field(default_factory=list)
-    """Secrets that could not be read; they stand as they were written."""
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 def read(text: str, environ: Mapping[str, str]) -> Lines:
@@ -62,7 +59,7 @@ def read(text: str, environ: Mapping[str, str]) -> Lines:
     found = [(key, value.strip()) for key, value in pairs(text)]
     if not found:
         raise ConfigError(["the file is empty; it must hold at least clusters = A, B"])
-    lines = Lines(settings={})
+    lines = Lines()
     for key, value in found:
         if key in lines.settings:
             lines.warnings.append(f"{key}: set twice; the last one counts")
@@ -136,10 +133,9 @@ def _bare(key: str, value: str, lines: Lines) -> str:
 def _resolve(lines: Lines, environ: Mapping[str, str]) -> None:
     declared = providers(lines.settings, environ)
     for key, value in list(lines.settings.items()):
-        if is_about_providers(key):
+        if key == _DECLARED or key.startswith(f"{_DECLARED}."):
             del lines.settings[key]
-        elif is_reference(value):
-            lines.references[key] = value
+        elif _REFERENCE.search(value):
             try:
                 lines.settings[key] = declared.resolve(value)
             except UnresolvedError as error:
@@ -231,10 +227,6 @@ class Providers:
         return self.environ[key]
 
 
-def is_reference(value: str) -> bool:
-    return _REFERENCE.search(value) is not None
-
-
 def files_named(text: str) -> tuple[Path, ...]:
     """The files that references in a text may name, whether they exist or not."""
     found = []
@@ -242,10 +234,6 @@ def files_named(text: str) -> tuple[Path, ...]:
         if path:
             found += [Path(path), Path(path) / key]
     return tuple(dict.fromkeys(found))
-
-
-def is_about_providers(key: str) -> bool:
-    return key == _DECLARED or key.startswith(f"{_DECLARED}.")
 
 
 def providers(settings: Mapping[str, str], environ: Mapping[str, str]) -> Providers:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.clusters import cpu_share
 from mirror.clusters.admin import brokers
-from mirror.clusters.at_once import at_once
+from mirror.clusters.reach import at_once
 from mirror.errors import AuthorizationError, MirrorError
 from mirror.offsets import progress
 from mirror.pairs import flow_roles, journal, roles

@@ -28,7 +28,7 @@ from mirror.clusters.admin import (
 )
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.clusters.admin.groups import GroupKind
-from mirror.clusters.at_once import at_once
+from mirror.clusters.reach import at_once
 from mirror.config.schema import principals
 from mirror.errors import (
     AuthorizationError,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from mirror.clusters.auth.security import Materials, context_of, secret_of
+from mirror.clusters.auth.security import context_of, secret_of
 from mirror.clusters.bounded import Bounds, collect, parsed
 from mirror.errors import MALFORMED, BoundsError, RegistryError, system_error
 from mirror.patience import left
@@ -195,7 +195,8 @@ class Channel:
             self._mark = mark
         if (line := self._lines.get(self._url)) is None:
             tls = self._url.startswith("https:")
-            context = tls_context(self._config, self._alias) if tls else None
+            where = f"cluster {self._alias}: {PLACE}"
+            context = context_of(self._config, where) if tls else None
             line = self._lines[self._url] = HttpLine(self._url, context)
         return line
 
@@ -211,7 +212,7 @@ class Channel:
             digest = hashlib.sha256(raw).digest()
             if answer.is_success and digest in known:
                 return RegistryAnswer(raw=raw, digest=digest)
-        if answer.is_redirect:
+        if status // 100 == 3:
             raise RegistryError(
                 f"{self.where} answers {status} with another address, and mirror "
                 "follows none; url must be the registry's own",
@@ -304,10 +305,6 @@ class HttpAnswer:
     @property
     def is_success(self) -> bool:
         return self.status // 100 == 2
-
-    @property
-    def is_redirect(self) -> bool:
-        return self.status // 100 == 3
 
 
 class HttpLine:
@@ -441,10 +438,9 @@ def _login(proxy: SplitResult) -> dict[str, str]:
 
 # ---- how requests to a schema registry prove who sends them, and whom they trust ----
 #
-# Main functions: `authorization_of`, the header of the next request, and
-# `tls_context`, for TLS. Secrets are read from their files each time;
-# `materials_mark` changes with the files that a context was made of. Messages never
-# contain a secret.
+# Main function: `authorization_of`, the header of the next request. Secrets are read
+# from their files each time; `materials_mark` changes with the files that a TLS context
+# was made of. Messages never contain a secret.
 
 
 PLACE = "schema_registry"
@@ -477,24 +473,6 @@ def forget_token(config: RegistryConfig, alias: str) -> bool:
         return False
     _kept_token(config, alias).forget()
     return True
-
-
-def tls_context(config: RegistryConfig, alias: str) -> ssl.SSLContext:
-    """The TLS context for connections.
-
-    Raises:
-        AuthenticationError: a certificate or key file cannot be used.
-    """
-    materials = Materials(
-        ca_file=config.ssl_ca_file,
-        ca_password=config.ssl_ca_password,
-        certificate_file=config.ssl_certificate_file,
-        certificate_password=config.ssl_certificate_password,
-        key_file=config.ssl_key_file,
-        key_password=config.ssl_key_password,
-        check_hostname=config.ssl_check_hostname,
-    )
-    return context_of(materials, f"cluster {alias}: {PLACE}")
 
 
 def materials_mark(config: RegistryConfig) -> Hashable:

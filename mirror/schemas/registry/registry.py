@@ -152,7 +152,7 @@ class Registry:
         path = f"{of_context(context)}/schemas/ids/{number}"
         said = self._channel.ask("GET", path).document
         with self._channel.reading(f"the schema with id {number}"):
-            return None if said is None else read_schema(said)
+            return None if said is None else Schema(**_content(said))
 
     def uses(self, context: str, number: int) -> tuple[Key, ...]:
         """Which versions have this id, deleted ones too."""
@@ -502,11 +502,6 @@ _AVRO = "AVRO"
 """The kind of a schema that does not say its kind."""
 _ADDED = "confluent:version"
 """A property of metadata that says again which version it is."""
-
-
-def read_schema(said: Any) -> Schema:
-    """A schema that was asked for by its id."""
-    return Schema(**_content(said))
 
 
 def read_version(said: Any, context: str, *, deleted: bool = False) -> SchemaVersion:
