@@ -38,7 +38,7 @@ from mirror.errors import (
     PartitionError,
     UnreachableError,
 )
-from mirror.offsets.terms import SEQUENCES
+from mirror.offsets.terms import SEQUENCES, CopyEnd
 from mirror.records import batch, former, to_columns
 from mirror.records.listing import listed
 
@@ -74,20 +74,6 @@ _MAX_TIMESTAMP_AT = 35
 
 
 # ---- where copies end ----
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyEnd:
-    """Where a copy ends by the word of its leader, or why it cannot be continued."""
-
-    offset: int = -1
-    leader_epoch: int = -1
-    """Of the source's record before it; -1 if unknown."""
-    newest: int = -1
-    """The time of the last record that the leader remembers of our producer, epoch ms;
-    -1: it remembers none."""
-    reason: str = ""
-    diverged: bool = False
 
 
 def find_ends(

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.write import Placed
     from mirror.config.schema import FlowConfig
     from mirror.copying.lease import Assignment
-    from mirror.copying.same_offsets import CopyEnd
     from mirror.copying.transaction import (
         Batches,
         PendingTransaction,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
         TransactionRecords,
     )
     from mirror.offsets.progress import Position
+    from mirror.offsets.terms import CopyEnd
 
 MAX_IN_FLIGHT = 3
 """The most transactions in flight, not counting the one being filled: one opening, one

@@ -1,9 +1,10 @@
 """Which copies have the source's offsets, and as which producer they are written.
 
 Main types: `TermNote`, a record of the progress topic for each such topic, and `Term`,
-what a slot needs of it for one partition. A term lasts from when a flow begins to write
-a copy until somebody else may write to it. All owners of the copy are one producer
-meanwhile, whose sequence numbers follow from offsets (`copying.same_offsets`).
+what a slot needs of it for one partition; `CopyEnd`: where a copy ends. A term lasts
+from when a flow begins to write a copy until somebody else may write to it. All owners
+of the copy are one producer meanwhile, whose sequence numbers follow from offsets
+(`copying.same_offsets`).
 
 Layout: key = 0xFFFF and the topic's name in UTF-8; value = JSON: `version` 1,
 `producer_id`, `epoch`, `topic_id` and `copy_id` in hex, `firsts`: by partition, the
@@ -45,6 +46,20 @@ class Term(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopyEnd:
+    """Where a copy ends by the word of its leader, or why it cannot be continued."""
+
+    offset: int = -1
+    leader_epoch: int = -1
+    """Of the source's record before it; -1 if unknown."""
+    newest: int = -1
+    """The time of the last record that the leader remembers of our producer, epoch ms;
+    -1: it remembers none."""
+    reason: str = ""
+    diverged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TermNote:
     """How the copy of a topic is written."""
 
@@ -55,8 +70,8 @@ class TermNote:
     epoch: int = 0
     firsts: Mapping[int, int] = field(default_factory=dict)
     padded: bool = True
-    """Whether the copy has what comes before the first record; else nobody may write
-    records to it yet."""
+    """Whether the copy has what comes before the first record; until then it gets no
+    records."""
 
     def term(self, partition: int) -> Term:
         return Term(

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirror.copying.gaps import remade
+from mirror.errors import MirrorError
 from mirror.offsets import progress, starting
 from mirror.offsets.progress import NO_ID, Position
 from mirror.offsets.reverse_start import find_starts
@@ -25,7 +26,6 @@ from mirror.service.ownership import (
     make_topics,
     rewrite_progress,
 )
-from mirror.service.same_offsets import require_translated
 from mirror.topics.merging import Merging
 from mirror.topics.topics import select
 
@@ -91,8 +91,19 @@ def plan_reset(
 def _require_movable(
     flow: FlowConfig, target: Cluster, topics: Iterable[MirroredTopic]
 ) -> None:
-    names = [each.topic for each in topics]
-    require_translated(flow, target, names, what="to move positions")
+    """
+    Raises:
+        MirrorError: a copy has the source's offsets: its end is the position.
+    """
+    name = progress.topic_name(flow.source)
+    shown = target.topics([name])[name]
+    noted = {} if shown.error else progress.read(target, name, wait=False).terms
+    if found := sorted(noted.keys() & {each.topic for each in topics}):
+        raise MirrorError(
+            f"flow {flow.name}: no position can be moved for {', '.join(found)}: the "
+            "copy has the source's offsets (offsets: same), so it is copied from where "
+            "it ends; `mirror repair rebuild` copies a topic again"
+        )
 
 
 def reset(

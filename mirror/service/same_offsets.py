@@ -18,8 +18,8 @@ import structlog
 from mirror.clusters import hanging
 from mirror.clusters.admin import brokers, configs, topic_admin
 from mirror.clusters.transactions import Producer
-from mirror.errors import AuthorizationError, MirrorError
-from mirror.offsets import progress
+from mirror.errors import AuthorizationError, ClusterError, MirrorError
+from mirror.offsets import progress, starting
 from mirror.offsets.terms import TermNote
 from mirror.records import records
 from mirror.service.ownership import write_as_owner
@@ -103,8 +103,7 @@ def decide(
     padding = {topic: note for topic, note in notes.items() if not note.padded}
     waiting |= dict.fromkeys(padding, _IS_PADDED)
     for topic in judged.too_long:
-        _delete(flow, target, topic)
-        waiting[topic.topic] = "its copy is made again, as its padding is too long"
+        waiting[topic.topic] = _delete(flow, target, topic)
     told = judged.translated if flow.offsets == "same" else {}
     for each, reason in told.items():
         log.info("offsets are translated", flow=flow.name, topic=each, reason=reason)
@@ -120,12 +119,20 @@ def decide(
     )
 
 
-def _delete(flow: FlowConfig, target: Cluster, topic: MirroredTopic) -> None:
-    """Delete a copy that has nothing but padding; the next look creates it again."""
-    log.warning("copy is deleted: its padding is too long", flow=flow.name,
-                topic=topic.target_topic)  # fmt: skip
-    shown = target.topics([topic.target_topic])[topic.target_topic]
-    topic_admin.delete_topic(target, shown.topic_id, topic.target_topic)
+def _delete(flow: FlowConfig, target: Cluster, topic: MirroredTopic) -> str:
+    """Delete a copy that has nothing but padding; the next look creates it again.
+    Returns what is said about it meanwhile.
+    """
+    name = topic.target_topic
+    places = [(name, number) for number in range(topic.partitions)]
+    if starting.filled(flow, target, places):
+        return "its copy has records that mirror did not write"
+    try:
+        shown = target.topics([name])[name]
+        topic_admin.delete_topic(target, shown.topic_id, name)
+    except ClusterError as error:
+        return f"its copy has too much padding and cannot be deleted: {error}"
+    return "its copy is made again: it had too much padding"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,27 +415,6 @@ class PaddingJob:
             topic_admin.delete_records(target, copy, due)
         if all(edges.first.get(place, -1) >= note.firsts[place[1]] for place in places):
             self._deleted.add(copy)
-
-
-def require_translated(
-    flow: FlowConfig, target: Cluster, topics: Iterable[str], *, what: str
-) -> None:
-    """Check that no copy of these topics has the source's offsets. `what`: what is to
-    be done to them.
-
-    Raises:
-        MirrorError: one has: its end is the flow's position.
-        ClusterError: the target does not answer.
-    """
-    name = progress.topic_name(flow.source)
-    shown = target.topics([name])[name]
-    noted = {} if shown.error else progress.read(target, name, wait=False).terms
-    if found := sorted(noted.keys() & set(topics)):
-        raise MirrorError(
-            f"flow {flow.name}: {what} is not possible for {', '.join(found)}: the "
-            "copy has the source's offsets (offsets: same), so its end is the flow's "
-            "position; `mirror repair rebuild` copies a topic again"
-        )
 
 
 def fresh_seconds(flow: FlowConfig, target: Cluster) -> float:

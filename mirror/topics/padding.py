@@ -43,7 +43,7 @@ def pad(
 ) -> int:
     """Let a copy end at this offset, or come closer `until` a monotonic time; returns
     where it ends, which may be beyond. The `producer` is transactional and has taken
-    over; nobody else writes to the copy.
+    over, and alone writes to the copy.
 
     Raises:
         FencedError: another owner of the id took over.
@@ -65,14 +65,18 @@ def pad(
 
 
 def _end(target: Cluster, where: TopicPartition) -> int:
-    ends = topic_admin.list_offsets(
-        target, [where], timestamp=topic_admin.LATEST, committed=False
+    """Of the leader's log: followers may not have all of it yet."""
+    topics = target.topics([where[0]])
+    leader = topics[where[0]].leaders.get(where[1])
+    if leader is not None and leader.node >= 0:
+        epochs = {where: leader.epoch}
+        found = topic_admin.epoch_ends(target, epochs, topics).get(where)
+        if found is not None and found.epoch == leader.epoch:
+            return found.offset
+    raise UnreachableError(
+        f"cluster {target.alias}: the leader of {where[0]}-{where[1]} does not say "
+        "where it ends"
     )
-    if where not in ends:
-        raise UnreachableError(
-            f"cluster {target.alias}: {where[0]}-{where[1]} does not answer"
-        )
-    return ends[where]
 
 
 def _wait_for(target: Cluster, where: TopicPartition, end: int) -> int:

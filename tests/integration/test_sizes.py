@@ -140,7 +140,9 @@ def test_a_transaction_with_ten_thousand_losses(
     writer = TargetWriter(cluster, records, flow, slot=0)
     writer.take_over()
     rewriter: Any = None
-    transaction = PendingTransaction(rewriter, moved=_positions(), losses=_losses(flow))
+    transaction = PendingTransaction(
+        rewriter=rewriter, moved=_positions(), losses=_losses(flow)
+    )
     writer.write(transaction, cluster.topics(records.topics))
     writer.finish(60)
     assert [event.transaction for event in writer.take_events()] == [transaction]

@@ -138,16 +138,7 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
     once = random.random() < 0.9 or kind in (GROUPS, SAME)
     late = once and random.random() < 0.2 and not same
     if same:
-        age = random.choice(_AGES)
-        old = age is not _AGES[0]
-        writer.with_transactions = False
-        writer.age = lambda: age(random)
-        if random.random() < _BEGINS_LATE:
-            for _ in range(30):
-                writer.step()
-            for name in names:
-                for each in source.topics[name].partitions:
-                    each.log.delete_before(random.choice((0, 1, 2, each.log.end)))
+        old = _without_holes(writer)
     flow = SimulatedFlow(
         source,
         target,
@@ -173,9 +164,10 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
         network, (source, target), flow, writer, judge,
         kinds=OF_SAME if same else OF_COPYING,
     )  # fmt: skip
+    judge.forgetful = old and {"forget producers", "late work"} <= trouble.chosen
     ModelCluster.serve = staticmethod(trouble.serve)
     trouble.on = faults
-    target.committed = judge.look
+    target.committed, target.deleting = judge.look, judge.product_deletes
     if late:
         for _ in range(20):
             writer.step()
@@ -201,6 +193,39 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
     world.run(_STEPS * 0.1 + 1)
     trouble.end()
     writer.end_all()
+    _await_and_judge(flow, judge, source, applications, v2=v2, once=once)
+    return len(writer.records)
+
+
+def _without_holes(writer: Writer) -> bool:
+    """The source's logs have a record at each offset, and may begin at n. Returns
+    whether leaders may forget who has written these records, as they are old.
+    """
+    random = writer.cluster.world.random
+    age = random.choice(_AGES)
+    writer.with_transactions = False
+    writer.age = lambda: age(random)
+    if random.random() < _BEGINS_LATE:
+        for _ in range(30):
+            writer.step()
+        for topic in writer.cluster.topics.values():
+            for each in topic.partitions:
+                each.log.delete_before(random.choice((0, 1, 2, each.log.end)))
+    return age is not _AGES[0]
+
+
+def _await_and_judge(
+    flow: SimulatedFlow,
+    judge: Judge,
+    source: ModelCluster,
+    applications: Applications | None,
+    *,
+    v2: bool,
+    once: bool,
+) -> None:
+    """Once all faults have ended, everything is copied, and as promised."""
+    world, target = flow.world, judge.target
+    same = flow.flow.offsets == SAME
     end = world.now + _HEALING_SECONDS
     names = judge.progress_topic, runs.topic_name(SOURCE, flow.flow.separator)
 
@@ -228,24 +253,21 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
         world.run(0.5)
     judge.look()
     if same:
-        _check_same_offsets(world, judge, flow, forgetful=old, until=end)
+        _check_same_offsets(world, judge, flow, until=end)
     if once:  # else positions may lag behind what is copied
         judge.check_ledger()
     began = target.partition((judge.progress_topic, 0)) is not None
     if once and began and not (waits_for_a_person() or judge.lost_ends):
         _check_map(world, flow, judge, source, unless=waits_for_a_person)
-    return len(writer.records)
 
 
 def _check_same_offsets(
-    world: World, judge: Judge, flow: SimulatedFlow, *, forgetful: bool, until: float
+    world: World, judge: Judge, flow: SimulatedFlow, *, until: float
 ) -> None:
     """Reports come with the end of a lease."""
     while True:
         try:
-            judge.check_same_offsets(
-                flow.diverged | (flow.waiting & judge.lost_ends), forgetful=forgetful
-            )
+            judge.check_same_offsets(flow.diverged | (flow.waiting & judge.lost_ends))
         except WrongError:
             if world.now > until:
                 raise

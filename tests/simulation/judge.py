@@ -50,6 +50,9 @@ class Judge:
         self._positions: dict[tuple[str, int], int] = {}
         self._once = once
         self._same = same
+        self.forgetful = False
+        """Whether leaders forget who has written what while a request is on its way: a
+        record may be there twice then, and is to be told of."""
         self._read: dict[TopicPartition, int] = {}
         self._begun: set[tuple[str, int]] = set()
         self._starts: dict[tuple[str, int], int] = {}
@@ -158,7 +161,7 @@ class Judge:
         if record.value != value:
             raise WrongError(f"{place}: {key!r} has another value")
         if self._same and record.offset != offset:
-            if where not in self._lost_ends:
+            if where not in self._lost_ends and not self.forgetful:
                 raise WrongError(f"{place}: {key!r} was written at {record.offset}")
             self.diverged.setdefault(where, offset)
         if where in self.diverged:
@@ -201,6 +204,18 @@ class Judge:
             self.copies = {key: copies for key, copies in self.copies.items() if copies}
             for where in [where for where in self._last if where[0] == name]:
                 del self._last[where]
+
+    def product_deletes(self, name: str) -> None:
+        """A copy is deleted by the product itself.
+
+        Raises:
+            WrongError: it has records.
+        """
+        self.look()
+        for number, partition in enumerate(self.target.topics[name].partitions):
+            if committed(partition.log, 0):
+                raise WrongError(f"{name}-{number} is deleted, and has records")
+            self._read[name, number] = 0
 
     def copy_lost(self, where: TopicPartition, end: int) -> None:
         """A copy has lost what is from an offset on: it is to come again."""
@@ -303,10 +318,9 @@ class Judge:
             if (name, number) not in excused
         )
 
-    def check_same_offsets(self, told: set[TopicPartition], *, forgetful: bool) -> None:
+    def check_same_offsets(self, told: set[TopicPartition]) -> None:
         """Hold what is on both sides against each other. `told`: source partitions of
-        which the flow says that their copies must be made again. `forgetful`: leaders
-        may have forgotten who had written what.
+        which the flow says that their copies must be made again.
 
         Raises:
             WrongError: an offset has two records, and the flow does not say so; or it
@@ -320,7 +334,7 @@ class Judge:
                     lost = where in self._lost_ends or self._key((name, number)) in (
                         self._truncated
                     )
-                    if not (lost or forgetful):
+                    if not (lost or self.forgetful):
                         raise WrongError(f"{where} is said to differ for no reason")
                 elif copy is not None and number < len(copy.partitions):
                     written = _by_offset(partition.log)

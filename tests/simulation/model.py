@@ -130,6 +130,8 @@ class ModelCluster:
         self.view_delay: Callable[[], float] = lambda: 0.001
         self.committed: Callable[[], None] = lambda: None
         """Called after each marker."""
+        self.deleting: Callable[[str], None] = lambda _: None
+        """Called before a topic is deleted by request."""
         self.waiting: list[Callable[[], bool]] = []
         """Fetches that wait for data: each returns whether it is answered now."""
         self.brokers = [

@@ -19,10 +19,11 @@ from mirror.clusters.admin import configs, topic_admin
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
-from mirror.copying import gaps, same_offsets, slot, target, transaction
+from mirror.copying import gaps, same_offsets, slot, take_over, target, transaction
 from mirror.copying.intake import Intake
 from mirror.copying.same_offsets import CopyEnd, SameOffsetsWriter
-from mirror.copying.slot import Found, Slot
+from mirror.copying.slot import Slot
+from mirror.copying.take_over import Found
 from mirror.copying.target import Endings, PathStage, TransactionPath
 from mirror.offsets import checkpoints, groups, markers, progress
 from mirror.offsets.index import Track
@@ -80,7 +81,7 @@ def slots_of_old_runs_go_on() -> Iterator[None]:
         return _AnyGeneration(found) if committed else found
 
     with (
-        _patched(slot.progress, "read_proven", forged),
+        _patched(take_over.progress, "read_proven", forged),
         drivers_do_not_fence(),
     ):
         yield
@@ -555,7 +556,7 @@ def notes_are_forgotten() -> AbstractContextManager[Any]:
     def first(found: Any, wanted: Any, position: Any) -> bool:
         return wanted.term is None and bool(_real["is_first"](found, wanted, position))
 
-    return _patched(slot.Found, "_is_first", first)
+    return _patched(take_over.Found, "_is_first", first)
 
 
 OF_GROUPS: dict[str, Callable[[], AbstractContextManager[Any]]] = {

@@ -33,7 +33,7 @@ NEWEST = {
     "IncrementalAlterConfigs": 1, "DescribeAcls": 3,
     "CreateAcls": 3, "DeleteAcls": 3, "DescribeCluster": 1, "DescribeGroups": 5,
     "DescribeLogDirs": 4, "JoinGroup": 9, "SyncGroup": 5, "Heartbeat": 4,
-    "LeaveGroup": 5,
+    "LeaveGroup": 5, "DeleteTopics": 6,
 }  # fmt: skip
 NEWEST_V2 = {"EndTxn": 5, "Produce": 12}
 NEWEST_BY_ID = {"Fetch": 13}

@@ -18,6 +18,7 @@ from tests.simulation.requests import (
     TIMED_OUT,
     TOPIC_EXISTS,
     UNKNOWN_TOPIC,
+    UNKNOWN_TOPIC_ID,
     Request,
 )
 
@@ -156,6 +157,33 @@ def _create(request: Request) -> bool:
     return True
 
 
+def _delete(request: Request) -> bool:
+    """By ids."""
+    entry = request.kind.DeletableTopicResult
+    found = []
+    for asked in request.body.topics:
+        if not administration.reaches_controller(request):
+            found.append(
+                entry(
+                    name=None, topic_id=asked.topic_id, error_code=TIMED_OUT,
+                    error_message=None,
+                )
+            )  # fmt: skip
+            continue
+        names = [n for n, t in request.cluster.topics.items() if t.id == asked.topic_id]
+        for name in names:
+            request.cluster.deleting(name)
+            request.cluster.delete(name)
+        found.append(
+            entry(
+                name=names[0] if names else None, topic_id=asked.topic_id,
+                error_code=0 if names else UNKNOWN_TOPIC_ID, error_message=None,
+            )
+        )  # fmt: skip
+    request.answer.responses = found
+    return True
+
+
 _HANDLERS: dict[str, Callable[[Request], bool]] = {
     "ApiVersions": _versions,
     "Metadata": _metadata,
@@ -170,6 +198,7 @@ _HANDLERS: dict[str, Callable[[Request], bool]] = {
     "DescribeProducers": reading.describe_producers,
     "DescribeTransactions": writing.describe_transactions,
     "CreateTopics": _create,
+    "DeleteTopics": _delete,
     "CreatePartitions": administration.create_partitions,
     "DescribeConfigs": administration.describe_configs,
     "IncrementalAlterConfigs": administration.alter_configs,

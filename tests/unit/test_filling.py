@@ -36,7 +36,7 @@ class Filled:
         self.filling.take()
         self.now += 0.004
         rewriter: Any = None
-        self.transaction = PendingTransaction(rewriter, fetched_bytes=100)
+        self.transaction = PendingTransaction(rewriter=rewriter, fetched_bytes=100)
         self.filling.transaction = self.transaction
 
 

@@ -93,7 +93,7 @@ class Taking:
         self._logs = logs
 
     def take(self, *, near: bool = False, nearer: int = -1) -> PendingTransaction:
-        work = PendingTransaction(self.rewriter)
+        work = PendingTransaction(rewriter=self.rewriter)
         self.rewriter.begin()
         whole = bytearray(b"".join(self._logs))
         fetched, at = [], 0

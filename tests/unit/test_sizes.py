@@ -159,7 +159,7 @@ def test_records_of_a_large_transaction_and_of_a_small_one() -> None:
     own = TransactionRecords.of("A", ".")
     rewriter: Any = None
     for count in (1, 10_000):
-        transaction = PendingTransaction(rewriter)
+        transaction = PendingTransaction(rewriter=rewriter)
         for number in range(count):
             key = (_name(number), number)
             transaction.moved[key] = Position(offset=number, topic_id=_TOPIC_ID)

@@ -10,11 +10,11 @@ import pytest
 
 from mirror.clusters.topics import Leader, Topic
 from mirror.copying.lease import Assignment
-from mirror.copying.slot import Found
+from mirror.copying.take_over import Found
 from mirror.offsets.progress import UNSETTLED, Position, Progress
 
 if TYPE_CHECKING:
-    from mirror.copying.slot import Resumption
+    from mirror.copying.take_over import Resumption
 
 pytestmark = pytest.mark.unit
 

@@ -123,7 +123,7 @@ class Writing:
         """A transaction, and the write of its data."""
         rewriter: Any = None
         batch: Any = SimpleNamespace(size=10)
-        transaction = PendingTransaction(rewriter, batches={COPY: [batch]})
+        transaction = PendingTransaction(rewriter=rewriter, batches={COPY: [batch]})
         self.writer.write(transaction, NO_WORDS)
         return transaction, Write.made[-1]
 
@@ -335,7 +335,7 @@ def test_positions_are_written_with_their_running_counts(
     count = RunningCount(service=uuid.uuid4(), begun=1, counts=Counts(records=5))
     rewriter: Any = None
     transaction = PendingTransaction(
-        rewriter, moved={key: position}, running={key: count}
+        rewriter=rewriter, moved={key: position}, running={key: count}
     )
 
     (record,) = RECORDS.positions(transaction)[RECORDS.progress]
