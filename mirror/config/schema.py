@@ -325,6 +325,11 @@ class FlowConfig(
         "not for others). translated: copies have offsets of their own, and groups "
         "are translated.",
     )
+    offsets_exclude: Patterns = setting(
+        default=(),
+        description="With offsets: same, topics that are translated all the same. "
+        "Empty: none.",
+    )
     most_padded_offsets: Whole = setting(
         default=100_000_000,
         ge=0,

@@ -25,7 +25,13 @@ from mirror.records import records
 from mirror.service.ownership import write_as_owner
 from mirror.service.scheduler import Job
 from mirror.topics import padding
-from mirror.topics.same_offsets import Edges, firsts, why_begun, why_translated
+from mirror.topics.same_offsets import (
+    Edges,
+    firsts,
+    is_excluded,
+    why_begun,
+    why_translated,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -186,12 +192,9 @@ def judge(
     if flow.offsets != "same":
         return Judged(
             translated=dict.fromkeys((each.topic for each in new), ""),
-            waiting=dict.fromkeys(
-                notes,
-                "its copy has the source's offsets: set offsets: same again, or make "
-                "the copy again with `mirror repair rebuild`",
-            ),
+            waiting=dict.fromkeys(notes, _NOT_TRANSLATED),
         )
+    excluded = [name for name in notes if is_excluded(flow, name)]
     translated, waiting = _impossible(flow, source, new, merging)
     left = [
         each
@@ -218,16 +221,22 @@ def judge(
             able[each.topic] = each, firsts(each, logs)
         else:
             (translated if is_known else waiting)[each.topic] = reason
+    waiting |= dict.fromkeys(excluded, _NOT_TRANSLATED)
     # A copy that had the source's offsets never gets others without a word.
     waiting |= {
         topic: translated.pop(topic) for topic in known.terms.keys() & translated
     }
     return Judged(
-        notes=notes, translated=translated, waiting=waiting, able=able,
+        notes={topic: each for topic, each in notes.items() if topic not in excluded},
+        translated=translated, waiting=waiting, able=able,
         changed=changed, too_long=tuple(too_long),
     )  # fmt: skip
 
 
+_NOT_TRANSLATED = (
+    "its copy has the source's offsets: set offsets: same for it again, or make the "
+    "copy again with `mirror repair rebuild`"
+)
 _NOT_PADDED = TermNote(producer_id=-1, topic_id="", copy_id="", padded=False)
 
 

@@ -8,6 +8,7 @@ record to copy and only this flow writes the copy. The service and the plan both
 from __future__ import annotations
 
 from dataclasses import dataclass
+import re
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
@@ -46,6 +47,11 @@ class Edges:
         return cls(first=first, end=end)
 
 
+def is_excluded(flow: FlowConfig, topic: str) -> bool:
+    """Whether a topic is to be translated although others are not."""
+    return any(re.fullmatch(each, topic) for each in flow.offsets_exclude)
+
+
 def why_translated(
     flow: FlowConfig,
     topic: MirroredTopic,
@@ -55,6 +61,8 @@ def why_translated(
     """Why a copy cannot have its topic's offsets, by settings and configs alone; empty
     if it can.
     """
+    if is_excluded(flow, topic.topic):
+        return "offsets_exclude names it"
     if flow.is_heartbeats(topic.topic):
         return "services write heartbeats on both clusters"
     if not merging.is_alone(flow, topic.topic):

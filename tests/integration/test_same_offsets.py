@@ -6,16 +6,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from confluent_kafka import Consumer, TopicPartition
 import pytest
 
-from tests.harness.admin import copied_records, create_topic
-from tests.harness.load import NumberedLoad
+from tests.harness.admin import (
+    commit_offsets,
+    copied_records,
+    create_topic,
+    delete_records,
+)
+from tests.harness.group_moves import committed
+from tests.harness.load import NumberedLoad, producer, send
 from tests.harness.service import RunningMirror, config_for
 from tests.harness.waiting import wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from confluent_kafka import Message
@@ -25,6 +32,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 _PARTITIONS = 3
+_MANY = 1_100_000
+"""More than one batch of padding has."""
 
 
 def _log(bootstrap: str, topic: str) -> dict[int, list[tuple[object, ...]]]:
@@ -40,6 +49,10 @@ def _seen(message: Message) -> tuple[object, ...]:
     return (
         message.offset(), message.key(), message.value(), message.timestamp(), headers
     )  # fmt: skip
+
+
+def _consumer(bootstrap: str, group: str) -> Consumer:
+    return Consumer({"bootstrap.servers": bootstrap, "group.id": group})
 
 
 def test_offsets_stay_the_same_whatever_dies(
@@ -82,3 +95,43 @@ def test_offsets_stay_the_same_whatever_dies(
         mirror.wait_copied(source, topic_name)
         assert mirror.terminate() == 0
     assert _log(target, copy) == _log(source, topic_name)
+
+
+def test_a_log_that_begins_late_and_a_group(
+    clusters: Mapping[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Of a million records the source has the last ones: the copy begins where it does,
+    once the padding is deleted. A group that goes over gets its own offset and reads on
+    where it stopped; a consumer with an offset of the source in a file does as well.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, 2)
+    client = producer(source, compression_type="zstd")
+    for number in range(_MANY):
+        while True:
+            try:
+                client.produce(topic_name, key=b"%d" % number, partition=0)
+                break
+            except BufferError:
+                client.poll(0.1)
+    send(client, topic_name, {1: [b"one", b"two"]}, b"v")
+    delete_records(source, topic_name, _MANY - 100, partitions=[0])
+    reader = _consumer(source, "readers")
+    commit_offsets(reader, [TopicPartition(topic_name, 0, _MANY - 40)])
+    reader.close()
+    config = config_for(
+        source, target, alias="SAME", topics=[topic_name], tasks=1, offsets="same",
+        policy="identity", sync_group_offsets=True, sync_group_offsets_seconds=1,
+        groups=["readers"],
+    )  # fmt: skip
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_running()
+        wait_for(lambda: _log(target, topic_name) == _log(source, topic_name), 60, 0.5)
+        place, witness = TopicPartition(topic_name, 0), _consumer(target, "witness")
+        wait_for(
+            lambda: witness.get_watermark_offsets(place, 30)[0] == _MANY - 100, 60, 0.5
+        )
+        witness.close()
+        wait_for(lambda: committed(target, "readers", topic_name) == _MANY - 40, 30)
+        assert mirror.terminate() == 0
+    assert _log(target, topic_name) == _log(source, topic_name)

@@ -164,6 +164,7 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
         network, (source, target), flow, writer, judge,
         kinds=OF_SAME if same else OF_COPYING,
     )  # fmt: skip
+    judge.sleepers = "suspend" in trouble.chosen
     judge.forgetful = old and {"forget producers", "late work"} <= trouble.chosen
     ModelCluster.serve = staticmethod(trouble.serve)
     trouble.on = faults
@@ -257,7 +258,11 @@ def _await_and_judge(
     if once:  # else positions may lag behind what is copied
         judge.check_ledger()
     began = target.partition((judge.progress_topic, 0)) is not None
-    if once and began and not (waits_for_a_person() or judge.lost_ends):
+    if (
+        once
+        and began
+        and not (waits_for_a_person() or judge.lost_ends or judge.diverged)
+    ):
         _check_map(world, flow, judge, source, unless=waits_for_a_person)
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.simulation.sources import Writer, Written
 
 TopicPartition = tuple[str, int]
+_STOPS_WITHIN = 6.0
+"""Seconds after a record at a wrong offset; what was on its way may still come."""
 
 
 class WrongError(AssertionError):
@@ -50,6 +52,9 @@ class Judge:
         self._positions: dict[tuple[str, int], int] = {}
         self._once = once
         self._same = same
+        self._diverged_at: dict[TopicPartition, float] = {}
+        self.sleepers = False
+        """Whether slots may sleep between an answer and what follows it."""
         self.forgetful = False
         """Whether leaders forget who has written what while a request is on its way: a
         record may be there twice then, and is to be told of."""
@@ -164,6 +169,11 @@ class Judge:
             if where not in self._lost_ends and not self.forgetful:
                 raise WrongError(f"{place}: {key!r} was written at {record.offset}")
             self.diverged.setdefault(where, offset)
+            now = self._writer.cluster.world.now
+            if now > self._diverged_at.setdefault(where, now) + _STOPS_WITHIN and (
+                not self.sleepers
+            ):
+                raise WrongError(f"{place}: goes on at wrong offsets")
         if where in self.diverged:
             return
         if self._once and record.name in self.copies:
@@ -201,6 +211,7 @@ class Judge:
             self._lost_ends |= {(name, number) for number in parts}
             for number in parts:
                 self.diverged.pop((name, number), None)
+                self._diverged_at.pop((name, number), None)
             self.copies = {key: copies for key, copies in self.copies.items() if copies}
             for where in [where for where in self._last if where[0] == name]:
                 del self._last[where]
@@ -222,7 +233,7 @@ class Judge:
         self._went_back = True
         self._lost_ends.add(where)
         if self.diverged.get(where, -1) >= end:
-            del self.diverged[where]
+            del self.diverged[where], self._diverged_at[where]
         self._read[where] = min(self._read.get(where, 0), end)
         names = []
         for name, copies in list(self.copies.items()):

@@ -26,4 +26,5 @@ PEERS: dict[str, Peer] = {
     "mirror-alo": Mirror(exactly_once=False),
     "mirror-bytes": Mirror(provenance=False),
     "mirror-verify": Mirror(verify="new"),
+    "mirror-same": Mirror(offsets="same"),
 }

@@ -29,13 +29,15 @@ class Mirror:
     exactly_once: bool = True
     provenance: bool = True
     verify: str = "off"
+    offsets: str = "translated"
 
     @property
     def about(self) -> str:
         how = "exactly once" if self.exactly_once else "at least once"
         stamp = "header stamped" if self.provenance else "byte for byte"
         proven = "" if self.verify == "off" else f", verify: {self.verify}"
-        return f"mirror, {how}, {stamp}, tasks as it chooses{proven}"
+        same = ", the source's offsets" if self.offsets == "same" else ""
+        return f"mirror, {how}, {stamp}, tasks as it chooses{proven}{same}"
 
     def missing(self) -> str | None:
         return None
@@ -78,6 +80,7 @@ class Mirror:
                     "exactly_once": self.exactly_once,
                     "provenance": self.provenance,
                     "verify": self.verify,
+                    "offsets": self.offsets,
                     "schemas": "require" if task.registries else "off",
                     "schemas_ids": "translate" if task.translates else "keep",
                     **({"emit_checkpoints_seconds": 1} if task.groups else {}),
