@@ -697,6 +697,7 @@ class SameOffsetsWriter(TargetWriter):
             return self.ready
         if self._to_note.moved and not self._broken:
             self._note_at = 0.0
+            self._advance_each()
             return False
         if self._flights or (self._note is not None and not self._broken):
             return False

@@ -587,7 +587,8 @@ def longest_linger_ms(flow: FlowConfig) -> int:
     """For how long brokers wait for more records while few come; 0: they do not."""
     if flow.linger_ms is not None:
         return flow.linger_ms
-    return LINGER_MS if flow.exactly_once else AT_LEAST_ONCE_LINGER_MS
+    in_transactions = flow.exactly_once and flow.offsets != "same"
+    return LINGER_MS if in_transactions else AT_LEAST_ONCE_LINGER_MS
 
 
 @dataclass(frozen=True, slots=True)

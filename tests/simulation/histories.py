@@ -57,6 +57,11 @@ _SYNCED = {
 }
 _BEGINS_LATE = 0.4
 """How often logs of the source begin at n, where offsets are to be the same."""
+_PROMPT = {
+    "lose copy", "lose", "kill worker", "kill driver", "jump", "elect",
+    "delete copy", "forget producers",
+}  # fmt: skip
+"""Faults that do not delay an answer."""
 _WITH_AN_INDEX = 6
 """Every n-th seed has an index of the offset map."""
 
@@ -164,7 +169,7 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
         network, (source, target), flow, writer, judge,
         kinds=OF_SAME if same else OF_COPYING,
     )  # fmt: skip
-    judge.sleepers = "suspend" in trouble.chosen
+    judge.slow = bool(trouble.chosen - _PROMPT)
     judge.forgetful = old and {"forget producers", "late work"} <= trouble.chosen
     ModelCluster.serve = staticmethod(trouble.serve)
     trouble.on = faults

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.sources import Writer, Written
 
 TopicPartition = tuple[str, int]
-_STOPS_WITHIN = 6.0
+_STOPS_WITHIN = 0.5
 """Seconds after a record at a wrong offset; what was on its way may still come."""
 
 
@@ -53,8 +53,8 @@ class Judge:
         self._once = once
         self._same = same
         self._diverged_at: dict[TopicPartition, float] = {}
-        self.sleepers = False
-        """Whether slots may sleep between an answer and what follows it."""
+        self.slow = False
+        """Whether answers may come late, or slots sleep."""
         self.forgetful = False
         """Whether leaders forget who has written what while a request is on its way: a
         record may be there twice then, and is to be told of."""
@@ -171,7 +171,7 @@ class Judge:
             self.diverged.setdefault(where, offset)
             now = self._writer.cluster.world.now
             if now > self._diverged_at.setdefault(where, now) + _STOPS_WITHIN and (
-                not self.sleepers
+                not self.slow
             ):
                 raise WrongError(f"{place}: goes on at wrong offsets")
         if where in self.diverged:
