@@ -85,8 +85,8 @@ class TrafficSettings(Section):
         "more of them, so that one transaction copies what would need several. It "
         "costs that much latency and saves most of a small flow's CPU; neither a "
         "record that comes alone nor a load that fills transactions waits. 0: never. "
-        f"Null: {LINGER_MS}, or {AT_LEAST_ONCE_LINGER_MS} without exactly_once or with offsets: same, "
-        "where a small transaction costs less.",
+        f"Null: {LINGER_MS}, or {AT_LEAST_ONCE_LINGER_MS} without exactly_once or with "
+        "offsets: same, where a small transaction costs less.",
     )
     max_bytes_per_second: Whole | None = setting(
         default=None,
