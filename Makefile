@@ -80,6 +80,7 @@ SEEDS ?= 500
 simulate: install ## histories from seeds against a model of Kafka; SEEDS=n: how many
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --kind groups
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --kind same
 	$(BIN)/python -m tests.simulation --seeds $$(( $(SEEDS) * 3 / 10 )) --kind switches
 
 .PHONY: faults

@@ -57,6 +57,8 @@ _SYNCED = {
 }
 _BEGINS_LATE = 0.4
 """How often logs of the source begin at n, where offsets are to be the same."""
+_MIXED = 0.3
+"""How often one topic of two is translated all the same."""
 _PROMPT = {
     "lose copy", "lose", "kill worker", "kill driver", "jump", "elect",
     "delete copy", "forget producers",
@@ -142,8 +144,10 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
     same, old = kind == SAME, False
     once = random.random() < 0.9 or kind in (GROUPS, SAME)
     late = once and random.random() < 0.2 and not same
+    excluded: list[str] = []
     if same:
         old = _without_holes(writer)
+        excluded = names[1:] if random.random() < _MIXED else []
     flow = SimulatedFlow(
         source,
         target,
@@ -153,7 +157,7 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
             "exactly_once": once,
             "start": "latest" if late else "earliest",
             **(_SYNCED if kind == GROUPS else {}),
-            **({"offsets": "same"} if same else {}),
+            **({"offsets": "same", "offsets_exclude": excluded} if same else {}),
         },
     )
     judge = Judge(
@@ -169,6 +173,7 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
         network, (source, target), flow, writer, judge,
         kinds=OF_SAME if same else OF_COPYING,
     )  # fmt: skip
+    judge.translated.update(f"{SOURCE}.{name}" for name in excluded)
     judge.slow = bool(trouble.chosen - _PROMPT)
     judge.forgetful = old and {"forget producers", "late work"} <= trouble.chosen
     ModelCluster.serve = staticmethod(trouble.serve)

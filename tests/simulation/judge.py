@@ -53,6 +53,8 @@ class Judge:
         self._once = once
         self._same = same
         self._diverged_at: dict[TopicPartition, float] = {}
+        self.translated: set[str] = set()
+        """Copies that have offsets of their own although others have the source's."""
         self.slow = False
         """Whether answers may come late, or slots sleep."""
         self.forgetful = False
@@ -165,7 +167,8 @@ class Judge:
             raise WrongError(f"{place}: {key!r} belongs to {record.where}")
         if record.value != value:
             raise WrongError(f"{place}: {key!r} has another value")
-        if self._same and record.offset != offset:
+        same = self._same and where[0] not in self.translated
+        if same and record.offset != offset:
             if where not in self._lost_ends and not self.forgetful:
                 raise WrongError(f"{place}: {key!r} was written at {record.offset}")
             self.diverged.setdefault(where, offset)
@@ -196,25 +199,32 @@ class Judge:
         """A copy is about to be deleted, and others may follow under its name."""
         self.look()
         self._renewed.add(name)
+        same = self._same and name not in self.translated
         for number, partition in enumerate(self.target.topics[name].partitions):
             self._read[name, number] = 0
+            if same:
+                self._comes_again((name, number))
+                continue
             for batch in partition.log.batches:
                 for _, key, _ in () if batch.control else records_of(batch):
                     self._went.add(key or b"")
-        for copies in self.copies.values():
+        for key, copies in list(self.copies.items()):
             copies[:] = [each for each in copies if each[0][0] != name]
-        if self._same:  # all that the source still has comes again
-            self._went_back = True
-            self._went.clear()
-            # What is on its way to the old topic may reach the new one.
-            parts = range(len(self.target.topics[name].partitions))
-            self._lost_ends |= {(name, number) for number in parts}
-            for number in parts:
-                self.diverged.pop((name, number), None)
-                self._diverged_at.pop((name, number), None)
-            self.copies = {key: copies for key, copies in self.copies.items() if copies}
-            for where in [where for where in self._last if where[0] == name]:
-                del self._last[where]
+            if same and not copies and self._prefix + self._topic_of(key) == name:
+                del self.copies[key]
+
+    def _comes_again(self, where: TopicPartition) -> None:
+        """All that the source still has is copied once more. What is on its way to the
+        deleted copy may reach the new one.
+        """
+        self._went_back = True
+        self._lost_ends.add(where)
+        self._last.pop(where, None)
+        self.diverged.pop(where, None)
+        self._diverged_at.pop(where, None)
+
+    def _topic_of(self, key: bytes) -> str:
+        return self._writer.records[key].where[0]
 
     def product_deletes(self, name: str) -> None:
         """A copy is deleted by the product itself.
@@ -339,6 +349,8 @@ class Judge:
         """
         for name, topic in self._writer.cluster.topics.items():
             copy = self.target.topics.get(self._prefix + name)
+            if self._prefix + name in self.translated:
+                continue
             for number, partition in enumerate(topic.partitions):
                 where = (self._prefix + name, number)
                 if (name, number) in told:

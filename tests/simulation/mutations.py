@@ -490,32 +490,12 @@ def any_leader_has_lost_its_end() -> AbstractContextManager[Any]:
         epochs = {
             key: topics[key[0]].leaders[key[1]].epoch
             for key, each in written.items()
-            if isinstance(each, str)
+            if isinstance(each, str) and key[1] in topics[key[0]].leaders
         }
         ends = topic_admin.epoch_ends(source, epochs, topics)
         return {k: "lost" for k, each in ends.items() if each.offset <= asked[k]}
 
     return _patched(same_offsets, "_lost_ends", lost)
-
-
-def copies_keep_their_name() -> AbstractContextManager[Any]:
-    """A copy that was made again is taken for the old one."""
-    real = same_offsets.find_ends
-
-    def blind(source: Any, target: Any, wanted: Any, *rest: Any, **named: Any) -> Any:
-        topics = named["target_topics"]
-        forged = [
-            each
-            if each.term is None
-            else replace(
-                each,
-                term=each.term._replace(copy_id=topics[each.target_topic].topic_id.hex),
-            )
-            for each in wanted
-        ]
-        return real(source, target, forged, *rest, **named)
-
-    return _patched(same_offsets, "find_ends", blind)
 
 
 def unknown_configs_are_good() -> AbstractContextManager[Any]:
@@ -570,7 +550,7 @@ OF_SAME: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         answers_are_not_checked, producers_are_never_forgotten, ends_are_not_asked,
         high_watermarks_are_ends, states_are_not_looked_at,
         last_records_are_not_compared, lost_ends_do_not_matter,
-        any_leader_has_lost_its_end, copies_keep_their_name, unknown_configs_are_good,
+        any_leader_has_lost_its_end, unknown_configs_are_good,
         old_positions_count, each_slot_counts_for_itself,
         notes_are_forgotten,
     )

@@ -193,10 +193,14 @@ class Strikes:
                     at=self._world.now,
                 )
 
+    def _copies(self) -> set[str]:
+        """Those that have the source's offsets."""
+        return set(self._judge.copied_topics()) - self._judge.translated
+
     def lose_copy(self) -> None:
         """An unclean election on the target: a copy loses its end."""
         where, nodes = self._some(self._target), self._target.working()
-        if where is None or not nodes or where[0] not in self._judge.copied_topics():
+        if where is None or not nodes or where[0] not in self._copies():
             return
         partition = self._target.partition(where)
         assert partition is not None
@@ -211,7 +215,7 @@ class Strikes:
     def slow_replicas(self) -> None:
         """The followers of a copy do not keep up: nothing new is acknowledged."""
         where = self._some(self._target)
-        if where is None or where[0] not in self._judge.copied_topics():
+        if where is None or where[0] not in self._copies():
             return
         partition = self._target.partition(where)
         assert partition is not None
