@@ -172,6 +172,7 @@ def findings(
     if flows:
         found += _format(where, settings)
         found.append(_transactions(cluster, where, flows, settings))
+        found += _same_offsets(cluster, where, flows)
         found += _unoffered(cluster, where, flows)
     return found
 
@@ -286,6 +287,23 @@ def _transactions(
         else "v1; v2 comes with Kafka 4.0 and transaction.version 2"
     )
     return ok(where, "transactions", kind)
+
+
+def _same_offsets(
+    cluster: Cluster, where: str, flows: Sequence[FlowConfig]
+) -> Iterator[Finding]:
+    same = [flow.name for flow in flows if flow.offsets == "same"]
+    if same and (lacks := brokers.lacking(cluster, "offsets")):
+        yield fail(
+            where, "same offsets",
+            f"the brokers do not offer {' or '.join(lacks)}, as Kafka since 2.8",
+            f"set offsets: translated for {some(same)}",
+        )  # fmt: skip
+    elif same:
+        yield ok(
+            where, "same offsets",
+            "possible; mirror plan says which copies have the source's offsets",
+        )  # fmt: skip
 
 
 # ---- which of the required rights we have ----

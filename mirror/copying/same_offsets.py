@@ -239,7 +239,7 @@ def _judged(
 def _diverged(what: str) -> str:
     return (
         f"{what}, so later records cannot have the source's offsets: make the copy "
-        "again, with `mirror repair rebuild`"
+        "again, with `mirror repair rebuild`, or delete it if it has foreign records"
     )
 
 

@@ -4,7 +4,8 @@ that share no code with mirror.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
 import pytest
@@ -14,9 +15,11 @@ from tests.harness.admin import (
     copied_records,
     create_topic,
     delete_records,
+    delete_topic,
 )
+from tests.harness.commands import answered
 from tests.harness.group_moves import committed
-from tests.harness.load import NumberedLoad, producer, send
+from tests.harness.load import NumberedLoad, keys, producer, send
 from tests.harness.service import RunningMirror, config_for
 from tests.harness.waiting import wait_for
 from tests.harness.witness import read_topic
@@ -135,3 +138,67 @@ def test_a_log_that_begins_late_and_a_group(
         wait_for(lambda: committed(target, "readers", topic_name) == _MANY - 40, 30)
         assert mirror.terminate() == 0
     assert _log(target, topic_name) == _log(source, topic_name)
+
+
+def test_a_foreign_record_stops_its_partition_alone(
+    clusters: Mapping[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """The plan says which copies get the source's offsets, and why one does not. After
+    somebody else writes to one partition of a copy it stops as DIVERGED, with the
+    offset; the other one and the translated topic go on. A rebuild refuses to lose the
+    foreign record; once the copy is deleted, it is made again with the source's
+    offsets. Positions cannot be moved by hand.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    kept = f"{topic_name}-kept"
+    create_topic(source, topic_name, 2)
+    create_topic(source, kept, cleanup_policy="compact")
+    config = config_for(
+        source, target, alias="OWN", topics=[topic_name, kept], tasks=1, offsets="same"
+    )
+    file = tmp_path / "plan.yaml"
+    file.write_text(json.dumps(config))
+    plan = json.loads(answered("plan", "-c", file, "-o", "json").stdout)
+    told = {
+        each["topic"]: (each["offsets"], each["reason"]) for each in plan["offsets"]
+    }
+    assert told[f"OWN.{topic_name}"] == ("same", "")
+    assert told[f"OWN.{kept}"][0] == "translated"
+    assert "compacted" in told[f"OWN.{kept}"][1]
+
+    client, foreign = producer(source), producer(target)
+    copy = f"OWN.{topic_name}"
+    send(client, topic_name, keys(2, 10), b"v")
+    send(client, kept, keys(1, 10), b"v")
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_running()
+        mirror.wait_copied(source, topic_name)
+        wait_for(lambda: _log(target, copy) == _log(source, topic_name), 60, 0.5)
+        send(foreign, copy, {0: [b"foreign"]}, b"")
+        send(client, topic_name, keys(2, 10, first=10), b"v")
+        send(client, kept, keys(1, 10, first=10), b"v")
+        mirror.wait_until(lambda status: "offset" in _reasons(status).get(0, ""))
+        assert "cannot have the source's offsets" in _reasons(mirror.status())[0]
+        wait_for(lambda: _log(target, copy)[1] == _log(source, topic_name)[1], 60, 0.5)
+        wait_for(lambda: len(_log(target, f"OWN.{kept}")[0]) == 20, 60, 0.5)
+        moved = answered(
+            "flow", "reset", "OWN->B", "--to", "earliest", "-c", file, "-y"
+        )
+        assert moved.returncode == 1
+        assert "it is copied from where it ends" in moved.stderr
+        made = answered("repair", "rebuild", "OWN->B", topic_name, "-c", file, "-y")
+        assert made.returncode == 1
+        assert "has what OWN does not have, and would lose it" in made.stderr
+        delete_topic(target, copy)
+        wait_for(lambda: _log(target, copy) == _log(source, topic_name), 60, 0.5)
+        assert mirror.terminate() == 0
+
+
+def _reasons(status: dict[str, Any]) -> dict[int, str]:
+    """By partition of the topic whose copy has the source's offsets."""
+    (flow,) = status["flows"]
+    return {
+        each["partition"]: each["reason"]
+        for each in flow["partitions"]
+        if not each["topic"].endswith("-kept")
+    }

@@ -567,6 +567,16 @@ _OF_SERVICE: tuple[Need, ...] = (
         setting="`exactly_once`",
     ),
     Need(
+        feature="padding of copies",
+        side=FlowSide.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(Operation.DELETE,),
+        names=copies,
+        called="the copies",
+        when=lambda flow, _: flow.offsets == "same",
+        setting="`offsets: same`",
+    ),
+    Need(
         feature="progress",
         side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,

@@ -79,6 +79,7 @@ _NEEDED = {
     "exactly_once": (
         InitProducerIdRequest, AddPartitionsToTxnRequest, EndTxnRequest,
     ),
+    "offsets": (DescribeProducersRequest,),
     "sync_topic_configs": (AlterConfigsRequest,),
     "sync_topic_acls": (DescribeAclsRequest, CreateAclsRequest, DeleteAclsRequest),
 }  # fmt: skip
