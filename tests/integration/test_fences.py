@@ -109,7 +109,7 @@ def plan(own: Cluster, config: ClusterConfig, topics: list[str], pair: str) -> A
     return AclPlan.of(made.document())
 
 
-def one_by_one(changes: Iterable[Any]) -> Iterator[list[Any]]:
+def one_by_one(changes: Iterable[Any], _most: int) -> Iterator[list[Any]]:
     """A request for each ACL, with time in between."""
     for each in changes:
         yield [each]
@@ -163,7 +163,7 @@ def test_every_kind_of_grant(
     without a single refusal, though ACLs come one by one here; nor is anyone let in by
     laying the fence again. The ACLs after are those before, one by one.
     """
-    monkeypatch.setattr(acls, "_parts", one_by_one)
+    monkeypatch.setattr(acls, "in_parts", one_by_one)
     admin = cluster.admin_bootstrap
     one, two, open_one, bare, outside = (
         f"{topic_name}-{n}" for n in ("one", "two", "everyone", "bare", "outside")
