@@ -27,6 +27,7 @@ from mirror.copying.background import BackgroundQuery
 from mirror.copying.faults import Faults, blamed
 from mirror.copying.gaps import Inquiry, Suspicions, first_positions, remade
 from mirror.copying.intake import Intake
+from mirror.copying.lease import DIVERGED
 from mirror.copying.rewrite import Rewriter
 from mirror.copying.source import LINGER_BYTES, SourceReader, longest_linger_ms
 from mirror.copying.take_over import TakeOverSurvey
@@ -463,7 +464,9 @@ class Slot:
             dead_letter_partitions=found.dead_letter_partitions,
         )
         for key, reason in resumption.obstacles.items():
-            self._intake.set_aside(key, reason)
+            end = found.ends.get(key)
+            diverged = end is not None and end.diverged
+            self._intake.set_aside(key, reason, failed=DIVERGED if diverged else "")
             self._await_leaders(self._wanted[key], found)
         for key, position in resumption.first.items():
             self._intake.commit_first(key, position)

@@ -57,6 +57,7 @@ class CopyEnd:
     -1: it remembers none."""
     reason: str = ""
     diverged: bool = False
+    """Whether it is because of what the copy has: it must be made again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
