@@ -45,8 +45,6 @@ _CREDITS = (0.0, 0.1, 1.0)
 """How long a slot copies on; a suspended one does it later."""
 _CREDIT_STEP_SECONDS = 0.05
 _JOB_SECONDS = 1.0
-_DECIDES_AGAIN = 0.5
-"""How often a run ends for topics that were not decided about."""
 _ELSEWHERE = 0.05
 """How often Spark has another process run a slot's next lease."""
 
@@ -318,16 +316,18 @@ class SimulatedFlow:
                     # Topics grow, and are made again under the same name, and
                     # partitions move from slot to slot.
                     newest = (
-                        self._written_as(same, self._look(source, target)) or newest
+                        self._written_as(same, self._look(source, target), again=True)
+                        or newest
                     )
                     first = self.world.random.randrange(slots)
                     newest = newest[first:] + newest[:first]
                 self.world.sleep(self.world.random.choice(_GAPS))
 
     def _written_as(
-        self, same: SameOffsets, found: tuple[Assignment, ...]
+        self, same: SameOffsets, found: tuple[Assignment, ...], *, again: bool = False
     ) -> tuple[Assignment, ...]:
-        """With the terms of copies, as `Assignments` makes them.
+        """With the terms of copies, as `Assignments` makes them. `again`: some time
+        after it was decided about them.
 
         Raises:
             ClusterError: another run has to decide about a topic.
@@ -342,7 +342,7 @@ class SimulatedFlow:
             raise ClusterError("a copy was deleted")
         if any(not same.knows(each.topic) for each in found):
             raise ClusterError("a topic is new")
-        if same.waiting and self.world.random.random() < _DECIDES_AGAIN:
+        if same.waiting and again:
             raise ClusterError("a topic waits for a decision")
         return tuple(
             replace(
