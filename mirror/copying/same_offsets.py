@@ -30,7 +30,12 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch, write
 from mirror.clusters.wire.write import Write
 from mirror.copying.lease import DIVERGED
-from mirror.copying.target import MAX_IN_FLIGHT, Committed, TargetWriter
+from mirror.copying.target import (
+    MAX_IN_FLIGHT,
+    WORTH_OVERLAPPING,
+    Committed,
+    TargetWriter,
+)
 from mirror.copying.transaction import PendingTransaction, TransactionContent
 from mirror.errors import (
     ClusterError,
@@ -64,7 +69,6 @@ _NOTE_SECONDS = 1.0
 """How often positions are noted; groups and lag follow the notes."""
 _QUIET_SECONDS = 1.0
 """After an error, how long a copy must not grow that its leader may not remember."""
-_WORTH_DIVIDING = 256 << 10
 _READ_SECONDS = 10.0
 _READ_BYTES = 8 << 20
 _READING = "reading"
@@ -433,11 +437,10 @@ class _Flight:
     """Batches on their way to copies."""
 
     content: TransactionContent
+    size: int
     write: Write
     alone: bool
     """Whether nothing else may be in flight meanwhile."""
-    checked: int = 0
-    """How many answers were checked."""
 
 
 class SameOffsetsWriter(TargetWriter):
@@ -537,7 +540,7 @@ class SameOffsetsWriter(TargetWriter):
         if self._translates:
             return super().room
         last = self._flights[-1] if self._flights else None
-        return self.ready or (last is not None and last.content.size >= _WORTH_DIVIDING)
+        return self.ready or (last is not None and last.size >= WORTH_OVERLAPPING)
 
     @property
     def again_in(self) -> float | None:
@@ -575,13 +578,12 @@ class SameOffsetsWriter(TargetWriter):
             transaction.parts = 2
             self._begin(others, topics)
         if not self._flights:
-            self._divided_copies = (
-                ours.size >= _WORTH_DIVIDING and not self._cluster.high_latency
-            )
+            self._divided_copies = self._worth_dividing(self._producer_of_copies, ours)
         alone = not all(map(self._is_fresh, ours.batches, ours.batches.values()))
         self._flights.append(
             _Flight(
                 ours,
+                ours.size,
                 Write(
                     self._cluster, self._producer_of_copies, ours.batches, topics,
                     self._channels if self._divided_copies else None,
@@ -606,10 +608,11 @@ class SameOffsetsWriter(TargetWriter):
             ):
                 break
             done = flight.write.advance()
-            self._check(flight)
+            for each in flight.write.take_placed():
+                self._check_one(each)
             before = flight
             if done and flight is self._flights[0]:
-                self.quota.learn(flight.content.size, flight.write.throttled_seconds)
+                self.quota.learn(flight.size, flight.write.throttled_seconds)
                 self._flights.popleft()
                 self._has_copied(flight.content)
                 before = None
@@ -619,19 +622,13 @@ class SameOffsetsWriter(TargetWriter):
             each for each in self._events if not self._is_noted(each.transaction)
         ]
 
-    def _check(self, flight: _Flight) -> None:
-        """Hold each answer against the source's offsets.
+    def _check_one(self, each: Placed) -> None:
+        """Hold an answer against the source's offsets.
 
         Raises:
             PartitionError: a record has another offset.
             ClusterError: a broker does not say where it wrote.
         """
-        placed = flight.write.placed
-        for each in placed[flight.checked :]:
-            self._check_one(each)
-        flight.checked = len(placed)
-
-    def _check_one(self, each: Placed) -> None:
         wanted = each.batch.source_offset
         if each.offset < 0:
             raise ClusterError(f"{_name(each.where)}: no offset in an answer")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.wire.connection import Connection
     from mirror.clusters.wire.pending_response import Pending
-    from mirror.clusters.wire.write import Placed
+    from mirror.clusters.wire.write import Placed, Stamping
     from mirror.config.schema import FlowConfig
     from mirror.copying.lease import Assignment
     from mirror.copying.transaction import (
@@ -52,7 +52,7 @@ writing, one committing."""
 _HELD_SECONDS = 1.0
 _ASK_SECONDS = 0.1
 """How soon `finish` and `abort_failed` notice that they need not wait."""
-_WORTH_OVERLAPPING = 256 << 10
+WORTH_OVERLAPPING = 256 << 10
 """From this size on, fill the next transaction while this one is in flight."""
 
 
@@ -212,7 +212,7 @@ class TargetWriter:
         What arrives meanwhile goes into fewer and fuller transactions.
         """
         return self.ready or (
-            bool(self._under_way) and self._under_way[-1].size >= _WORTH_OVERLAPPING
+            bool(self._under_way) and self._under_way[-1].size >= WORTH_OVERLAPPING
         )
 
     @property
@@ -266,14 +266,14 @@ class TargetWriter:
         )
 
     def _worth_dividing(
-        self, producer: Producer, transaction: TransactionContent
+        self, producer: Stamping, transaction: TransactionContent
     ) -> bool:
         """Whether to send two requests at a time to a broker: each channel costs
         another round trip to open.
         """
         if producer.transactional_id is not None and not producer.v2:
             return False
-        return transaction.size >= _WORTH_OVERLAPPING and not self._cluster.high_latency
+        return transaction.size >= WORTH_OVERLAPPING and not self._cluster.high_latency
 
     def advance(self, ready: Iterable[Connection] = ()) -> None:
         """Read one answer from each ready connection, and do all that is possible

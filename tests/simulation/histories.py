@@ -16,6 +16,7 @@ from unittest import mock
 import structlog
 
 from mirror.clusters.cluster import Cluster
+from mirror.copying import target as writing
 from mirror.errors import BrokerError, MirrorError
 from mirror.offsets import index, runs
 from mirror.offsets.index import IndexKeeper
@@ -64,6 +65,7 @@ _PROMPT = {
     "delete copy", "forget producers",
 }  # fmt: skip
 """Faults that do not delay an answer."""
+_WORTH_OVERLAPPING = writing.WORTH_OVERLAPPING
 _WITH_AN_INDEX = 6
 """Every n-th seed has an index of the offset map."""
 
@@ -93,6 +95,10 @@ def run(seed: int, *, kind: str = COPYING, faults: bool = True) -> Verdict:
         mock.patch.object(index, "_SECONDS", 0.0),
         mock.patch.object(index, "_LEAST_GROWTH", 1),
         mock.patch.object(index, "_GROWTH_OF_PARTITION", 0),
+        # What is small here uses all connections, as what is large does.
+        mock.patch.object(
+            writing, "WORTH_OVERLAPPING", 1 if kind == SAME else _WORTH_OVERLAPPING
+        ),
     ):
         try:
             if kind == SWITCHES:

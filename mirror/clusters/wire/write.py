@@ -126,6 +126,10 @@ class Write:
         """The batches written so far; those of a partition in the order of its log."""
         return [placed for channel in self._channels for placed in channel.placed]
 
+    def take_placed(self) -> list[Placed]:
+        """Those of `placed` that no earlier call has returned."""
+        return [new for channel in self._channels for new in channel.take_placed()]
+
     @property
     def throttled_seconds(self) -> float:
         """The longest time that a broker has throttled us, because of a quota."""
@@ -190,6 +194,8 @@ class _Channel:
         self._number = 0
         self._sent: deque[_Sent] = deque()
         self.placed: list[Placed] = []
+        self._taken = 0
+        """How many of them were taken."""
         self.throttled_seconds = 0.0
 
     @property
@@ -210,6 +216,10 @@ class _Channel:
         if not self._put_off or self._sent:
             return None
         return max(0.0, self._resend_at - time.monotonic())
+
+    def take_placed(self) -> list[Placed]:
+        taken, self._taken = self._taken, len(self.placed)
+        return self.placed[taken:]
 
     def advance(self) -> bool:
         while self._sent and self._sent[0].pending.answered:
