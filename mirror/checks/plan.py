@@ -25,7 +25,6 @@ from mirror.offsets.checkpoints import checkpoints_topic
 from mirror.offsets.group_survey import copies, known_of
 from mirror.offsets.groups import look
 from mirror.offsets.joint import JointMap, MergedGroups, problems
-from mirror.offsets.progress import Progress
 from mirror.offsets.runs import topic_name
 from mirror.pairs.flow_roles import flow_roles
 from mirror.policy.selection import GroupFilter
@@ -355,12 +354,10 @@ class Planner:
             try:
                 source, target = self._reach(flow.source), self._reach(flow.target)
                 name = progress.topic_name(flow.source)
-                known = Progress()
-                if target.topic(name) is not None:
-                    known = progress.read(target, name, wait=False)
                 judged = same_offsets.judge(
                     flow, source, target, topics.select(source, flow).topics,
-                    known=known, merging=Merging(self._config.enabled_flows),
+                    known=progress.read_existing(target, name),
+                    merging=Merging(self._config.enabled_flows),
                 )  # fmt: skip
             except ClusterError as error:
                 self._failures[f"flow {flow.name}: {error}"] = None

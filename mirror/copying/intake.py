@@ -17,6 +17,7 @@ from mirror.copying.lease import DIVERGED, HOLE
 from mirror.copying.tally import Tallied
 from mirror.errors import CorruptBatchError, TransformError, UnreachableError
 from mirror.offsets.progress import NO_ID, Position
+from mirror.offsets.terms import diverged
 from mirror.records import batch, former
 from mirror.status.values import TRANSFORM, Counts
 
@@ -265,8 +266,8 @@ class Intake:
             key,
             f"source offset {offset} has no record to copy (a transaction's marker, or "
             "an aborted, compacted or looping record), so the copy cannot keep the "
-            "source's offsets: set offsets: translated for this topic, then make the "
-            "copy again with `mirror repair rebuild`",
+            "source's offsets: name the topic in offsets_exclude, then make the copy "
+            "again with `mirror repair rebuild`",
             failed=HOLE,
         )
 
@@ -426,10 +427,10 @@ class Intake:
             if (jump := verdict.jump) is not None and same:
                 self.set_aside(
                     verdict.key,
-                    f"the source has lost offsets {jump.loss.first} to "
-                    f"{jump.loss.last} ({jump.loss.cause.value}), so later records "
-                    "cannot have the source's offsets: make the copy again, with "
-                    "`mirror repair rebuild`",
+                    diverged(
+                        f"the source has lost offsets {jump.loss.first} to "
+                        f"{jump.loss.last} ({jump.loss.cause.value})"
+                    ),
                     failed=DIVERGED,
                 )
             elif jump is not None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 import math
-import struct
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +33,7 @@ from mirror.copying.target import (
     MAX_IN_FLIGHT,
     WORTH_OVERLAPPING,
     Committed,
+    KnownCopies,
     TargetWriter,
 )
 from mirror.copying.transaction import PendingTransaction, TransactionContent
@@ -43,7 +43,7 @@ from mirror.errors import (
     PartitionError,
     UnreachableError,
 )
-from mirror.offsets.terms import SEQUENCES, CopyEnd
+from mirror.offsets.terms import SEQUENCES, CopyEnd, diverged
 from mirror.records import batch, former, to_columns
 from mirror.records.listing import listed
 
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.copying.lease import Assignment
     from mirror.copying.transaction import TransactionRecords
-    from mirror.offsets.progress import Position
     from mirror.offsets.terms import Term
     from mirror.records.batch import Buffer
 
@@ -72,35 +71,26 @@ _QUIET_SECONDS = 1.0
 _READ_SECONDS = 10.0
 _READ_BYTES = 8 << 20
 _READING = "reading"
-_MAX_TIMESTAMP = struct.Struct(">q")
-_MAX_TIMESTAMP_AT = 35
-"""In the header of a batch of format v2, epoch ms."""
 
 
 # ---- where copies end ----
 
 
 def find_ends(
-    source: Cluster,
-    target: Cluster,
-    wanted: Iterable[Assignment],
-    positions: Mapping[TopicPartition, Position],
-    *,
-    source_topics: Mapping[str, Topic],
-    target_topics: Mapping[str, Topic],
-    unsure: Collection[TopicPartition] = (),
+    target: Cluster, known: KnownCopies, unsure: Collection[TopicPartition] = ()
 ) -> dict[TopicPartition, CopyEnd]:
-    """Where the copies of these source partitions end that have a `Term`. `positions`:
-    what was noted. `unsure`: copies for which something may be on its way that their
-    leader would not recognize. Copies without a leader are left out.
+    """Where copies end that have a `Term`, by source partition. `unsure`: copies for
+    which something may be on its way that their leader would not recognize. Copies
+    without a leader are left out.
 
     Raises:
         NewRunError: a copy was deleted and created again.
         ClusterError: a cluster does not answer.
     """
+    source_topics, target_topics = known.source_topics, known.target_topics
     copies = {
         (each.target_topic, each.partition): each
-        for each in wanted
+        for each in known.wanted
         if each.term is not None and _leader(target_topics, each.target_topic,
                                              each.partition) >= 0
     }  # fmt: skip
@@ -115,26 +105,23 @@ def find_ends(
             key: end if end == seen[key] else CopyEnd(reason=f"{_name(key)} grows")
             for key, end in again.items()
         }
-    known = {
-        where: positions.get((each.topic, each.partition))
-        for where, each in copies.items()
-    }
+    keys = {where: (each.topic, each.partition) for where, each in copies.items()}
+    noted = {where: known.positions.get(key) for where, key in keys.items()}
     unknown = {
         where: end.offset - 1
         for where, end in seen.items()
         if end.offset > 0
-        and not ((at := known[where]) is not None and at.offset == end.offset)
+        and not ((at := noted[where]) is not None and at.offset == end.offset)
     }
     copied = _records(target, unknown, target_topics)
-    keys = {where: (each.topic, each.partition) for where, each in copies.items()}
     asked = {keys[where]: at for where, at in unknown.items()}
-    written = _records(source, asked, source_topics)
-    lost = _lost_ends(source, asked, written, source_topics)
+    written = _records(known.source, asked, source_topics)
+    lost = _lost_ends(known.source, asked, written, source_topics)
     found = {}
     for where, end in seen.items():
-        at, key = known[where], keys[where]
+        at, key = noted[where], keys[where]
         if key in lost:
-            found[key] = CopyEnd(diverged=True, reason=_diverged(lost[key]))
+            found[key] = CopyEnd(diverged=True, reason=diverged(lost[key]))
         elif where in unknown:
             found[key] = _compared(where, end, written[key], copied[where])
         else:
@@ -160,21 +147,20 @@ def _look(
     """Each copy's log end, not its high watermark, and what its leader remembers of our
     producer, between two equal answers.
     """
-    epochs = {key: topics[key[0]].leaders[key[1]].epoch for key in copies}
-    before = topic_admin.epoch_ends(target, epochs, topics)
+    before = topic_admin.log_ends(target, copies, topics)
     states = _states(target, copies, topics)
-    after = topic_admin.epoch_ends(target, epochs, topics)
+    after = topic_admin.log_ends(target, copies, topics)
     found = {}
     for key, each in copies.items():
         assert each.term is not None
         end = before.get(key)
-        if end is None or end != after.get(key) or end.epoch != epochs[key]:
+        if end is None or end != after.get(key):
             reason = f"the leader of {_name(key)} does not say where it ends"
             found[key] = CopyEnd(reason=reason)
         elif isinstance(state := states.get(key), str):
             found[key] = CopyEnd(reason=state)
         else:
-            found[key] = _judged(key, each.term, end.offset, state)
+            found[key] = _judged(key, each.term, end, state)
     return found
 
 
@@ -237,14 +223,7 @@ def _judged(
             f"{_name(where)} has records that mirror did not write, or wrote twice, at "
             f"offsets {end - beyond} to {end - 1}"
         )
-    return CopyEnd(diverged=True, reason=_diverged(what))
-
-
-def _diverged(what: str) -> str:
-    return (
-        f"{what}, so later records cannot have the source's offsets: make the copy "
-        "again, with `mirror repair rebuild`, or delete it if it has foreign records"
-    )
+    return CopyEnd(diverged=True, reason=diverged(what))
 
 
 class _Record(NamedTuple):
@@ -271,7 +250,7 @@ def _compared(
     if (copied.key, copied.value) != (written.key, written.value):
         return CopyEnd(
             diverged=True,
-            reason=_diverged(
+            reason=diverged(
                 f"offset {end.offset - 1} of {_name(where)} has another record than "
                 "the source's"
             ),
@@ -289,25 +268,21 @@ def _lost_ends(
     have it, in words. One that is cut off from its cluster goes on to answer: only the
     leader that most brokers name is believed.
     """
-    doubted = [
-        key
-        for key, each in written.items()
-        if isinstance(each, str) and _leader(topics, *key) >= 0
-    ]
+    doubted = [key for key, each in written.items() if isinstance(each, str)]
     if not doubted:
         return {}
     views = source.views({topic for topic, _ in doubted})
-    epochs = {
-        key: topics[key[0]].leaders[key[1]].epoch
+    sure = [
+        key
         for key in doubted
         if (agreed := views.agreed(key[0])) is not None
-        and agreed.leaders.get(key[1]) == topics[key[0]].leaders[key[1]]
-    }
+        and agreed.leaders.get(key[1]) == topics[key[0]].leaders.get(key[1])
+    ]
     return {
-        key: f"the source has lost what {key[0]}-{key[1]} had from offset "
-        f"{end.offset} on, and the copy has it"
-        for key, end in topic_admin.epoch_ends(source, epochs, topics).items()
-        if end.epoch == epochs[key] and end.offset <= asked[key]
+        key: f"the source has lost what {key[0]}-{key[1]} had from offset {end} on, "
+        "and the copy has it"
+        for key, end in topic_admin.log_ends(source, sure, topics).items()
+        if end <= asked[key]
     }
 
 
@@ -428,10 +403,6 @@ class _SequencedProducer:
         batch.stamp(term.producer_id, term.epoch, sequence, transactional=False)
 
 
-def _newest_in(batch: EncodedBatch) -> int:
-    return int(_MAX_TIMESTAMP.unpack_from(batch.header, _MAX_TIMESTAMP_AT)[0])
-
-
 @dataclass(slots=True)
 class _Flight:
     """Batches on their way to copies."""
@@ -487,29 +458,17 @@ class SameOffsetsWriter(TargetWriter):
         super().take_over()
         self._broken = False
 
-    def find_ends(
-        self,
-        source: Cluster,
-        wanted: Collection[Assignment],
-        positions: Mapping[TopicPartition, Position],
-        *,
-        source_topics: Mapping[str, Topic],
-        target_topics: Mapping[str, Topic],
-    ) -> Mapping[TopicPartition, CopyEnd]:
+    def find_ends(self, known: KnownCopies) -> Mapping[TopicPartition, CopyEnd]:
         """As the function; then go on from there."""
-        found = find_ends(
-            source, self._cluster, wanted, positions,
-            source_topics=source_topics, target_topics=target_topics,
-            unsure=self._unsure,
-        )  # fmt: skip
+        found = find_ends(self._cluster, known, self._unsure)
         self._unsure.clear()
         self._copies_of, self._newest, self._noted = {}, {}, {}
         self._producer_of_copies.terms = {}
         self._copied.clear()
         self._to_note, self._note = TransactionContent(), None
-        self._copy_topics = target_topics
-        self._translates = any(each.term is None for each in wanted)
-        for each in wanted:
+        self._copy_topics = known.target_topics
+        self._translates = any(each.term is None for each in known.wanted)
+        for each in known.wanted:
             key, where = (
                 (each.topic, each.partition),
                 (each.target_topic, each.partition),
@@ -519,8 +478,8 @@ class SameOffsetsWriter(TargetWriter):
             self._copies_of[key] = where
             self._producer_of_copies.terms[where] = each.term
             self._newest[where] = end.newest
-            known = positions.get(key)
-            noted = 0 if known is None else min(known.offset, end.offset)
+            at = known.positions.get(key)
+            noted = 0 if at is None else min(at.offset, end.offset)
             self._noted[key] = max(noted, each.term.first)
         return found
 
@@ -596,7 +555,7 @@ class SameOffsetsWriter(TargetWriter):
 
     def _is_fresh(self, where: TopicPartition, batches: Sequence[EncodedBatch]) -> bool:
         """Whether the copy's leader remembers us now, and does so all the way."""
-        oldest = min(self._newest[where], *map(_newest_in, batches))
+        oldest = min(self._newest[where], *(each.newest for each in batches))
         return time.time() * 1000 - oldest < self._fresh_ms
 
     def _advance_each(self) -> None:
@@ -637,13 +596,13 @@ class SameOffsetsWriter(TargetWriter):
             raise PartitionError(
                 topic=each.where[0],
                 partition=each.where[1],
-                reason=_diverged(
+                reason=diverged(
                     f"the record of offset {wanted} was written at {each.offset}; "
                     f"offsets {first} to {last} differ"
                 ),
                 error=DIVERGED,
             )
-        self._newest[each.where] = _newest_in(each.batch)
+        self._newest[each.where] = each.batch.newest
 
     def _has_copied(self, content: TransactionContent) -> None:
         seconds = time.monotonic() - content.begun

@@ -18,6 +18,7 @@ from mirror.clusters.topics import TopicPartition
 from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.copying.faults import obstacle
 from mirror.copying.gaps import remade
+from mirror.copying.target import KnownCopies
 from mirror.errors import NewRunError, SupersededError, UnreachableError
 from mirror.offsets import progress, starting
 
@@ -293,8 +294,13 @@ class TakeOverSurvey:
         return Found(
             progress=known,
             ends=self._writer.find_ends(
-                self._source, wanted, known.positions,
-                source_topics=source_topics, target_topics=target_topics,
+                KnownCopies(
+                    source=self._source,
+                    wanted=wanted,
+                    positions=known.positions,
+                    source_topics=source_topics,
+                    target_topics=target_topics,
+                )
             ),
             filled=self._filled(wanted, known),
             appends=self._plan.appends,

@@ -75,6 +75,18 @@ class Committed:
     """Time since it was started."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownCopies:
+    """What a slot that takes over knows before it asks where copies end."""
+
+    source: Cluster
+    wanted: Collection[Assignment]
+    positions: Mapping[TopicPartition, Position]
+    """What was noted, by source partition."""
+    source_topics: Mapping[str, Topic]
+    target_topics: Mapping[str, Topic]
+
+
 class TargetWriter:
     """Writes what a slot copies, together with its progress."""
 
@@ -168,17 +180,8 @@ class TargetWriter:
                 self._endings.expect(name, ids[name], each.partitions, topics)
         return looked
 
-    def find_ends(
-        self,
-        source: Cluster,
-        wanted: Collection[Assignment],
-        positions: Mapping[TopicPartition, Position],
-        *,
-        source_topics: Mapping[str, Topic],
-        target_topics: Mapping[str, Topic],
-    ) -> Mapping[TopicPartition, CopyEnd]:
+    def find_ends(self, _known: KnownCopies) -> Mapping[TopicPartition, CopyEnd]:
         """Where copies end that have the source's offsets: here are none."""
-        del source, wanted, positions, source_topics, target_topics
         return {}
 
     def _producer(self, transactional_id: str | None) -> Producer:

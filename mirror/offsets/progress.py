@@ -229,6 +229,13 @@ def read(
     return reader(cluster, topic, committed=committed).read(wait=wait)
 
 
+def read_existing(cluster: Cluster, topic: str) -> Progress:
+    """As `read` without `wait`; empty where there is no such topic."""
+    if cluster.topic(topic) is None:
+        return Progress()
+    return read(cluster, topic, wait=False)
+
+
 @contextmanager
 def reading_once() -> Iterator[None]:
     """Within it this thread reads each topic once, and later only what was added: a

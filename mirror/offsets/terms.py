@@ -45,6 +45,14 @@ class Term(NamedTuple):
         return (offset - self.first) % SEQUENCES
 
 
+def diverged(what: str) -> str:
+    """The message about a copy that must be made again; `what` differs."""
+    return (
+        f"{what}, so later records cannot have the source's offsets: make the copy "
+        "again, with `mirror repair rebuild`, or delete it if it has foreign records"
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyEnd:
     """Where a copy ends by the word of its leader, or why it cannot be continued."""

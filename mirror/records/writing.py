@@ -59,7 +59,7 @@ class TopicWriter:
             with contextlib.suppress(MirrorError):  # what is wrong shows in a moment
                 return self._write(pairs, *self._known)
         self._known = None  # until this write has succeeded
-        producer = _idempotent(self._cluster)
+        producer = idempotent(self._cluster)
         topics = patiently(
             partial(_led, self._cluster, self._topic), seconds=_LEADER_SECONDS
         )
@@ -120,7 +120,7 @@ def write(
         MirrorError: they were not acknowledged; some may have been written.
     """
     if producer is None:
-        producer = _idempotent(target)
+        producer = idempotent(target)
     elif not producer.v2:
         producer.add_partitions([(topic, 0) for topic in batches])
     where = {(topic, 0): queue for topic, queue in batches.items()}
@@ -218,7 +218,8 @@ def _create_without_tuning(
         )
 
 
-def _idempotent(cluster: Cluster) -> Producer:
+def idempotent(cluster: Cluster) -> Producer:
+    """A new producer without a transactional id."""
     producer = Producer(cluster, transactional_id=None, transaction_timeout_ms=0)
     producer.take_over()
     return producer

@@ -205,10 +205,7 @@ def _noted(flow: FlowConfig, target: Cluster) -> Generation:
 
 
 def _progress(flow: FlowConfig, target: Cluster) -> Progress:
-    name = progress.topic_name(flow.source)
-    if target.topic(name) is None:
-        return Progress()
-    return progress.read(target, name, wait=False)
+    return progress.read_existing(target, progress.topic_name(flow.source))
 
 
 def _await_cut(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from mirror.copying.gaps import remade
 from mirror.errors import MirrorError
 from mirror.offsets import progress, starting
-from mirror.offsets.progress import NO_ID, Position
+from mirror.offsets.progress import NO_ID, Position, Progress
 from mirror.offsets.reverse_start import find_starts
 from mirror.pairs.losses import Cause, Loss
 from mirror.service.ownership import (
@@ -81,24 +81,31 @@ def plan_reset(
         ClusterError: a cluster does not answer.
     """
     topics = tuple(topics)
-    _require_movable(flow, target, topics)
     name = progress.topic_name(flow.source)
     shown = target.topics([name])[name]
-    known = {} if shown.error else progress.read(target, name).positions
-    return _moves(source, topics, place, known)
+    known = Progress() if shown.error else progress.read(target, name)
+    _require_movable(flow, target, topics, known)
+    return _moves(source, topics, place, known.positions)
 
 
 def _require_movable(
-    flow: FlowConfig, target: Cluster, topics: Iterable[MirroredTopic]
+    flow: FlowConfig,
+    target: Cluster,
+    topics: Iterable[MirroredTopic],
+    known: Progress,
 ) -> None:
     """
     Raises:
         MirrorError: a copy has the source's offsets: its end is the position.
+        ClusterError: the target does not answer.
     """
-    name = progress.topic_name(flow.source)
-    shown = target.topics([name])[name]
-    noted = {} if shown.error else progress.read(target, name, wait=False).terms
-    if found := sorted(noted.keys() & {each.topic for each in topics}):
+    noted = {e.target_topic: e.topic for e in topics if e.topic in known.terms}
+    shown = target.topics(noted) if noted else {}
+    if found := sorted(
+        topic
+        for copy, topic in noted.items()
+        if shown[copy].topic_id.hex == known.terms[topic].copy_id
+    ):
         raise MirrorError(
             f"flow {flow.name}: no position can be moved for {', '.join(found)}: the "
             "copy has the source's offsets (offsets: same), so it is copied from where "
@@ -124,9 +131,10 @@ def reset(
     """
     chosen = tuple(topics)
     made: tuple[PositionMove, ...] = ()
-    _require_movable(flow, target, chosen)
     copied = topic_ids(of_flow).keys()
     make_topics(flow, target)
+    known = progress.read(target, progress.topic_name(flow.source), wait=False)
+    _require_movable(flow, target, chosen, known)
 
     def decide(known: Mapping[TopicPartition, Position]) -> PositionUpdate:
         nonlocal made

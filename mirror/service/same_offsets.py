@@ -17,12 +17,12 @@ import structlog
 
 from mirror.clusters import hanging
 from mirror.clusters.admin import brokers, configs, topic_admin
-from mirror.clusters.transactions import Producer
 from mirror.errors import AuthorizationError, ClusterError, MirrorError
 from mirror.offsets import progress, starting
 from mirror.offsets.terms import TermNote
 from mirror.records import records
-from mirror.service.ownership import write_as_owner
+from mirror.records.writing import idempotent
+from mirror.service.ownership import take_over_id, write_as_owner
 from mirror.service.scheduler import Job
 from mirror.topics import padding
 from mirror.topics.same_offsets import (
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
+    from mirror.clusters.transactions import Producer
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Progress
     from mirror.service.ownership import Owned
@@ -201,7 +202,7 @@ def judge(
         for each in found
         if each.topic not in translated
         and each.topic not in waiting
-        and notes.get(each.topic, _NOT_PADDED).padded is False
+        and not ((note := notes.get(each.topic)) is not None and note.padded)
     ]
     logs, copies = _edges(source, target, left, shown)
     able: dict[str, tuple[MirroredTopic, Mapping[int, int]]] = {}
@@ -237,7 +238,6 @@ _NOT_TRANSLATED = (
     "its copy has the source's offsets: set offsets: same for it again, or make the "
     "copy again with `mirror repair rebuild`"
 )
-_NOT_PADDED = TermNote(producer_id=-1, topic_id="", copy_id="", padded=False)
 
 
 def _padded(
@@ -318,9 +318,7 @@ def _notes(target: Cluster, judged: Judged, known: Progress) -> dict[str, TermNo
     # The old id goes on: then what a slot of an earlier copy sends is refused.
     producer_id = next((each.producer_id for each in known.terms.values()), None)
     if producer_id is None:
-        producer = Producer(target, transactional_id=None, transaction_timeout_ms=0)
-        producer.take_over()
-        producer_id = producer.producer_id
+        producer_id = idempotent(target).producer_id
     shown = target.topics([each.target_topic for each, _ in judged.able.values()])
     return made | {
         name: TermNote(
@@ -398,11 +396,8 @@ class PaddingJob:
     def _take_over(
         self, target: Cluster, copy: str, numbers: Iterable[int]
     ) -> Producer:
-        producer = Producer(
-            target, transactional_id=f"mirror.{self._flow.name}.padding",
-            transaction_timeout_ms=int(self._flow.transaction_timeout_seconds * 1000),
-        )  # fmt: skip
-        producer.take_over()
+        name = f"mirror.{self._flow.name}.padding"
+        producer = take_over_id(self._flow, target, name)
         hanging.complete(
             target, [producer], target.topics([copy]),
             [(copy, number) for number in numbers], aborts_unknown=True,

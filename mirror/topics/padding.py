@@ -66,17 +66,13 @@ def pad(
 
 def _end(target: Cluster, where: TopicPartition) -> int:
     """Of the leader's log: followers may not have all of it yet."""
-    topics = target.topics([where[0]])
-    leader = topics[where[0]].leaders.get(where[1])
-    if leader is not None and leader.node >= 0:
-        epochs = {where: leader.epoch}
-        found = topic_admin.epoch_ends(target, epochs, topics).get(where)
-        if found is not None and found.epoch == leader.epoch:
-            return found.offset
-    raise UnreachableError(
-        f"cluster {target.alias}: the leader of {where[0]}-{where[1]} does not say "
-        "where it ends"
-    )
+    ends = topic_admin.log_ends(target, [where], target.topics([where[0]]))
+    if where not in ends:
+        raise UnreachableError(
+            f"cluster {target.alias}: the leader of {where[0]}-{where[1]} does not say "
+            "where it ends"
+        )
+    return ends[where]
 
 
 def _wait_for(target: Cluster, where: TopicPartition, end: int) -> int:

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
+from mirror.config.own_topics import POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.topics.merging import Merging
     from mirror.topics.topics import MirroredTopic
-
-POLICY = "cleanup.policy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

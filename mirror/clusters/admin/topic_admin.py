@@ -347,6 +347,27 @@ def epoch_ends(
     return ends
 
 
+def log_ends(
+    cluster: Cluster,
+    partitions: Iterable[tuple[str, int]],
+    topics: Mapping[str, Topic],
+) -> dict[tuple[str, int], int]:
+    """Where logs end, not only as far as followers have them. Partitions without a
+    leader in `topics`, or whose leader does not lead under that epoch, are left out.
+    """
+    epochs = {
+        key: leader.epoch
+        for key in partitions
+        if (leader := topics[key[0]].leaders.get(key[1])) is not None
+        and leader.node >= 0
+    }
+    return {
+        key: end.offset
+        for key, end in epoch_ends(cluster, epochs, topics).items()
+        if end.epoch == epochs[key]
+    }
+
+
 def newest_timestamps(
     cluster: Cluster, partitions: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], int]:

@@ -50,6 +50,8 @@ _ATTRIBUTES = struct.Struct(">h")
 PRODUCER = struct.Struct(">qhi")
 """Producer id, epoch and first sequence in the header of a batch of format v2."""
 PRODUCER_AT = 43
+_MAX_TIMESTAMP = struct.Struct(">q")
+_MAX_TIMESTAMP_AT = 35
 _CRC = struct.Struct(">I")
 
 
@@ -70,6 +72,11 @@ class EncodedBatch:
     @property
     def size(self) -> int:
         return HEADER_SIZE + len(self.body)
+
+    @property
+    def newest(self) -> int:
+        """The time of its newest record, epoch ms."""
+        return int(_MAX_TIMESTAMP.unpack_from(self.header, _MAX_TIMESTAMP_AT)[0])
 
     @property
     def source_offset(self) -> int:
