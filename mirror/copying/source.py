@@ -29,6 +29,7 @@ from mirror.errors import (
     AuthenticationError,
     ClusterError,
     LeaderError,
+    RecreatedError,
     UnreachableError,
 )
 from mirror.offsets.progress import NO_ID
@@ -260,7 +261,7 @@ class SourceReader:
 
         Raises:
             LeaderError: one of them cannot be reached, or refuses us.
-            UnreachableError: one that is asked by name means another topic now.
+            RecreatedError: one that is asked by name means another topic now.
         """
         for key in self._foreseen:
             self._has_moved(key)
@@ -276,7 +277,6 @@ class SourceReader:
                     continue
                 if self.again_in:
                     return
-                require_same_topics(self._cluster, channel, self._ids)
                 try:
                     self._ask(channel)
                 except ClusterError as error:
@@ -339,8 +339,13 @@ class SourceReader:
             for key, offset in (moved if channel.epoch > 0 else channel.asked).items()
         ]
         seconds = math.inf if channel.node in self._leads else PATIENCE_SECONDS
+        connection = self._cluster.connection(
+            channel.node, channel.purpose, seconds=seconds
+        )
+        channel.negotiate(connection, self._ids)
+        require_same_topics(self._cluster, channel, self._ids)
         channel.ask(
-            self._cluster.connection(channel.node, channel.purpose, seconds=seconds),
+            connection,
             wanted,
             forgotten,
             self._ids,
@@ -454,9 +459,9 @@ class SourceReader:
 #
 # Brokers before 3.1 fetch by name. A fetch that waits there is answered when its
 # topic is deleted. While none waits, a topic may be deleted and created again, and
-# a slot would go on in the middle of the new one. So after a pause (a process was
-# suspended, the target is slow) it asks the leader for the topics' ids before it
-# fetches on.
+# a slot would go on in the middle of the new one. So before its first fetch, and after
+# a pause (a process was suspended, the target is slow), it asks the leader for the
+# topics' ids.
 
 
 _PAUSE_SECONDS = 2 * MAX_WAIT_MS / 1000
@@ -466,19 +471,20 @@ _PAUSE_SECONDS = 2 * MAX_WAIT_MS / 1000
 def require_same_topics(
     cluster: Cluster, channel: FetchChannel, ids: Mapping[str, uuid.UUID]
 ) -> None:
-    """Check the topics of a channel that goes on by name after a pause. `ids`: of the
-    topics that are read; brokers before 2.8 have none.
+    """Check the topics of a channel that begins by name, or goes on after a pause.
+    `ids`: of the topics that are read; brokers before 2.8 have none.
 
     Raises:
-        UnreachableError: the broker does not answer, or means another topic.
+        RecreatedError: the broker means another topic.
+        UnreachableError: it does not answer.
     """
-    paused = 0 < channel.sent < time.monotonic() - _PAUSE_SECONDS
+    paused = channel.sent < time.monotonic() - _PAUSE_SECONDS
     if channel.by_id or not paused or NO_ID in ids.values():
         return
     read = {name for name, _ in channel.asked}
     for name, topic in cluster.topics(read, node=channel.node).items():
         if topic.topic_id != ids.get(name, topic.topic_id):
-            raise UnreachableError(f"source topic {name} was deleted or created again")
+            raise RecreatedError(f"source topic {name} was deleted or created again")
 
 
 # ---- how much a slot reads: at a time, and per second if the flow has a limit ----
@@ -628,7 +634,7 @@ class FetchChannel:
     rests_until: float = 0.0
     """Until when the broker throttles us and reads no requests; monotonic."""
     sent: float = 0.0
-    """When its last request was sent, monotonic."""
+    """When its last request was sent, monotonic; 0 if none was."""
     answered: float = 0.0
     """When it last answered, monotonic; 0 if it has not."""
     size: int = 0
@@ -669,6 +675,12 @@ class FetchChannel:
         self.moved.clear()
         self.pending = None
 
+    def negotiate(self, connection: Connection, ids: Mapping[str, uuid.UUID]) -> None:
+        """Whether a session that begins names topics by id, if they have ids."""
+        if self.epoch == 0:
+            spoken = connection.versions.get(fetch.API_KEY, (0, 0))[1]
+            self.by_id = spoken >= fetch_by_id.VERSION and NO_ID not in ids.values()
+
     def ask(
         self,
         connection: Connection,
@@ -679,9 +691,6 @@ class FetchChannel:
     ) -> None:
         """Send a request for all that is `wanted` of the session, or new in it."""
         goes_on = self.epoch > 0
-        if not goes_on:
-            spoken = connection.versions.get(fetch.API_KEY, (0, 0))[1]
-            self.by_id = spoken >= fetch_by_id.VERSION and NO_ID not in ids.values()
         all_terms: dict[str, Any] = {
             **terms,
             "max_wait_ms": self.linger_ms if self.lingers else MAX_WAIT_MS,
