@@ -9,20 +9,25 @@ to the target and does not know when a transaction ends.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 import time
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from mirror.clusters import codes
 from mirror.copying.lease import DIVERGED, HOLE
 from mirror.copying.tally import Tallied
 from mirror.errors import CorruptBatchError, TransformError, UnreachableError
 from mirror.offsets.progress import NO_ID, Position
+from mirror.offsets.runs import COUNT
 from mirror.offsets.terms import diverged
-from mirror.records import batch, former
-from mirror.status.values import TRANSFORM, Counts
+from mirror.records import batch, former, scan
+from mirror.status.values import NOTHING, TRANSFORM, Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     import uuid
 
     import structlog
@@ -38,7 +43,8 @@ if TYPE_CHECKING:
     from mirror.copying.source import FetchAnswer, SourceReader
     from mirror.copying.tally import Tally
     from mirror.copying.transaction import PendingTransaction
-    from mirror.records.batch import Batches, Buffer
+    from mirror.offsets.terms import CopyEnd
+    from mirror.records.batch import Batches, Buffer, Rows
 
 
 _WORTH_FORESEEING = 256 << 10
@@ -51,10 +57,33 @@ _OFFSET_OUT_OF_RANGE = 1
 _STALE_METADATA = frozenset({3, 5, 6, 9, 56, 72, 74, 75, 78, 100, 103})
 
 
-def _stop_at_hole(done: Rewritten, position: int, end: int) -> None:
-    """Leave only what comes before the first source offset without a record to copy,
-    between `position` and `end`, or where the rewriter stopped.
+@dataclass(slots=True)
+class _SameCopy:
+    """A copy with the source's offsets."""
+
+    end: int
+    begun: bool
+    """Whether the next record of the source is written at its end."""
+    passed: bool = False
+    """Whether records that came from there were read since its end was asked for."""
+
+
+def _rewritten_up_to_holes(
+    rewrite: Callable[[Rows], Rewritten], found: Batches, rows: Rows, position: int
+) -> Rewritten:
+    """The batches with a record for each source offset from a position on; or none,
+    where records come first that came from the target: then what is done ends before
+    the next other one. `rows`: of `found`, from its first one on.
     """
+    begins = np.concatenate(([position], rows[:-1, scan.LAST] + 1))
+    whole = rows[:, scan.COUNT] == rows[:, scan.LAST] - rows[:, scan.BASE] + 1
+    fits = whole & (rows[:, scan.BASE] <= begins)
+    rows = rows[: len(rows) if fits.all() else int(fits.argmin())]
+    end = int(rows[-1, scan.LAST]) + 1 if len(rows) else position
+    done = rewrite(rows)
+    if done.stopped_at < 0 and end < found.next_offset:
+        done.stopped_at, done.hole = end, True
+    reached = end if done.stopped_at < 0 else done.stopped_at
     expected, good = position, 0
     for each in done.batches:
         assert each.runs is not None, "a batch of the source's records"
@@ -62,10 +91,26 @@ def _stop_at_hole(done: Rewritten, position: int, end: int) -> None:
             break
         expected += each.count
         good += 1
-    reached = end if done.stopped_at < 0 else done.stopped_at
-    if expected < reached:
-        del done.batches[good:]
-        done.stopped_at, done.hole = expected, True
+    if expected == reached:
+        return done
+    first = done.batches[0].source_offset if done.batches else reached
+    copied = sum(each.count for each in done.batches)
+    if first > position and reached - position - copied == done.counts.looped:
+        if done.batches:
+            done.batches.clear()
+            done.stopped_at, done.hole, done.oldest = first, False, -1
+            done.counts = Counts(looped=first - position)
+        return done
+    if first == position and not good:
+        # One batch has records of before and behind what is left out.
+        runs = done.batches[0].runs
+        assert runs is not None
+        before = rows[rows[:, scan.LAST] < position + int(runs[0, COUNT])]
+        if len(before):
+            return _rewritten_up_to_holes(rewrite, found, before, position)
+    del done.batches[good:]
+    done.stopped_at, done.hole, done.counts = expected, True, NOTHING
+    return done
 
 
 class Intake:
@@ -98,6 +143,7 @@ class Intake:
         self._left: dict[TopicPartition, uuid.UUID] = {}
         self._settled: dict[TopicPartition, Position] = {}
         self._jumps: dict[TopicPartition, Jump] = {}
+        self._same: dict[TopicPartition, _SameCopy] = {}
 
     def begin(
         self,
@@ -105,14 +151,20 @@ class Intake:
         limits: Mapping[str, int],
         ids: Mapping[str, uuid.UUID],
         left: Mapping[TopicPartition, uuid.UUID],
+        ends: Mapping[TopicPartition, CopyEnd],
         *,
         dead_letter_partitions: int = 0,
     ) -> None:
         """Set the partitions to read and each target topic's largest batch in bytes.
 
         `ids`: the ids of the source topics. `left`: the ids of the topics that
-        partitions belonged to before.
+        partitions belonged to before. `ends`: where copies end that have the source's
+        offsets.
         """
+        self._same = {
+            key: _SameCopy(end=each.offset, begun=each.position == each.offset)
+            for key, each in ends.items()
+        }
         self._wanted = wanted
         self._limits = limits
         self._dead_letter_partitions = dead_letter_partitions
@@ -235,8 +287,7 @@ class Intake:
         next_offset, leader_epoch = found.next_offset, found.leader_epoch
         if not whole:
             next_offset, leader_epoch = found.until(buffer, done.stopped_at)
-        if next_offset == position:
-            self._wait_at(key, position, done)
+        if not self._goes_on(key, position, next_offset, done):
             return
         if done.dead_batches and not self._dead_letter(key, done, transaction):
             return
@@ -257,6 +308,17 @@ class Intake:
         transaction.count(key, Tallied(counts, newest=done.newest, read_at=time.time()))
         self._hold(key, done)
 
+    def _goes_on(
+        self, key: TopicPartition, position: int, end: int, done: Rewritten
+    ) -> bool:
+        """Whether a partition can be copied from a position on up to an end; else it is
+        held or set aside.
+        """
+        if end == position:
+            self._wait_at(key, position, done)
+            return False
+        return key not in self._same or self._has_place(key, position, end, done)
+
     def _wait_at(self, key: TopicPartition, offset: int, done: Rewritten) -> None:
         """Nothing can be copied from this offset on, for now."""
         if not done.hole:
@@ -265,11 +327,42 @@ class Intake:
         self.set_aside(
             key,
             f"source offset {offset} has no record to copy (a transaction's marker, or "
-            "an aborted, compacted or looping record), so the copy cannot keep the "
+            "an aborted, compacted or left-out record), so the copy cannot keep the "
             "source's offsets: name the topic in offsets_exclude, then make the copy "
             "again with `mirror repair rebuild`",
             failed=HOLE,
         )
+
+    def _has_place(
+        self, key: TopicPartition, position: int, end: int, done: Rewritten
+    ) -> bool:
+        """Whether source offsets from a position up to an end have their place in a
+        copy with the source's offsets: in `batches`, or as what came from there and is
+        there still. Else the partition is set aside.
+        """
+        copy = self._same[key]
+        name = f"{self._wanted[key].target_topic}-{key[1]} on {self._flow.target}"
+        if not done.batches:
+            if end <= copy.end:
+                copy.begun, copy.passed = False, True
+                return True
+            reason = (
+                f"{name} ends at offset {copy.end}, and had the records from there up "
+                f"to {end - 1} before they came to {self._flow.source}"
+            )
+            self.set_aside(key, reason)
+            return False
+        if copy.begun:
+            copy.end = end
+            return True
+        if copy.passed:
+            self.set_aside(key, f"the end of {name} is asked for, to go on there")
+            self._faults.hasten([key])
+            return False
+        reason = f"{name} has records at offsets {position} to {copy.end - 1} that did "
+        reason += f"not come from {self._flow.source}, or came twice"
+        self.set_aside(key, diverged(reason), failed=DIVERGED)
+        return False
 
     def _hold(self, key: TopicPartition, done: Rewritten) -> None:
         """Do not read on before the next record's schema is on the target."""
@@ -306,13 +399,14 @@ class Intake:
                 buffer, start, end, position=position, aborted=fetched.aborted,
                 scratch=self._scratch,
             )  # fmt: skip
-            done = transaction.rewriter.rewrite(
-                buffer,
-                found.rows,
-                position=position,
-                max_bytes=self._limit(self._wanted[key]),
-                at=key,
-            )
+            rewrite = partial(
+                transaction.rewriter.rewrite, buffer, position=position,
+                max_bytes=self._limit(self._wanted[key]), at=key,
+            )  # fmt: skip
+            if key in self._same:
+                done = _rewritten_up_to_holes(rewrite, found, found.rows, position)
+            else:
+                done = rewrite(found.rows)
         except CorruptBatchError as error:
             if key in answer.near:
                 # Its disk may be damaged while the leader's is not.
@@ -336,8 +430,6 @@ class Intake:
                 failed="OUT_OF_MEMORY",
             )
             return None
-        if self._wanted[key].term is not None:
-            _stop_at_hole(done, position, found.next_offset)
         return buffer, found, done
 
     def _limit(self, assignment: Assignment) -> int:

@@ -8,6 +8,11 @@ dead, is refused or already there. **The end of the copy is the progress**: `fin
 asks its leader for it at each take-over. Data needs no transaction around it. Once a
 second a transaction notes for others how far copies are: progress and offset map.
 
+In a pair applications write to the copy while its cluster is active. Then the copy ends
+with records of others, which the flow back has copied to the source, and a term begins:
+with the next epoch of the producer, and sequence 0 at the copy's end. The copy's last
+batch tells which term it is, so no note can be wrong about it.
+
 A leader forgets a producer whose last record is old (`producer.id.expiration.ms`), by
 the record's own time. Until it shows that it remembers, or has acknowledged a fresh
 record, one batch is in flight. Each answer says where the leader wrote the batch: any
@@ -19,6 +24,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 import math
+import struct
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,7 +50,7 @@ from mirror.errors import (
     UnreachableError,
 )
 from mirror.offsets.terms import SEQUENCES, CopyEnd, diverged
-from mirror.records import batch, former, to_columns
+from mirror.records import batch, former, scan, to_columns
 from mirror.records.listing import listed
 
 if TYPE_CHECKING:
@@ -57,7 +63,6 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.clusters.wire.write import Placed
     from mirror.config.schema import FlowConfig
-    from mirror.copying.lease import Assignment
     from mirror.copying.transaction import TransactionRecords
     from mirror.offsets.terms import Term
     from mirror.records.batch import Buffer
@@ -71,9 +76,38 @@ _QUIET_SECONDS = 1.0
 _READ_SECONDS = 10.0
 _READ_BYTES = 8 << 20
 _READING = "reading"
+_PRODUCER = struct.Struct(">qhi")
+"""Producer id, epoch and first sequence in the header of a batch."""
+_PRODUCER_AT = 43
 
 
 # ---- where copies end ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Log:
+    """A copy, as its leader shows it between two equal answers."""
+
+    end: int
+    """Not the high watermark."""
+    epoch: int = -1
+    """Of our producer; -1: the leader does not remember it."""
+    last_sequence: int = -1
+    newest: int = -1
+    """The time of the producer's last record, epoch ms."""
+
+
+class _Record(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    leader_epoch: int
+    producer_id: int
+    epoch: int
+    sequence: int
+
+
+_Found = _Record | str | None
+"""A record; or why it is not known; None: it is deleted, or no record is there."""
 
 
 def find_ends(
@@ -87,47 +121,67 @@ def find_ends(
         NewRunError: a copy was deleted and created again.
         ClusterError: a cluster does not answer.
     """
-    source_topics, target_topics = known.source_topics, known.target_topics
-    copies = {
-        (each.target_topic, each.partition): each
+    topics = known.target_topics
+    keys = {
+        (each.target_topic, each.partition): (each.topic, each.partition)
         for each in known.wanted
-        if each.term is not None and _leader(target_topics, each.target_topic,
+        if each.term is not None and _leader(topics, each.target_topic,
                                              each.partition) >= 0
     }  # fmt: skip
-    for (name, _), each in copies.items():
-        if each.term and target_topics[name].topic_id.hex != each.term.copy_id:
-            raise NewRunError(f"target topic {name} was deleted and created again")
-    seen = _look(target, copies, target_topics)
-    if waits := seen.keys() & set(unsure):
+    terms = {(e.target_topic, e.partition): e.term for e in known.wanted if e.term}
+    for where in keys:
+        if topics[where[0]].topic_id.hex != terms[where].copy_id:
+            raise NewRunError(f"target topic {where[0]} was deleted and created again")
+    looked = _look(target, terms, keys, topics)
+    if waits := looked.keys() & set(unsure):
         time.sleep(_QUIET_SECONDS)
-        again = _look(target, {key: copies[key] for key in waits}, target_topics)
-        seen |= {
-            key: end if end == seen[key] else CopyEnd(reason=f"{_name(key)} grows")
-            for key, end in again.items()
-        }
-    keys = {where: (each.topic, each.partition) for where, each in copies.items()}
-    noted = {where: known.positions.get(key) for where, key in keys.items()}
-    unknown = {
-        where: end.offset - 1
-        for where, end in seen.items()
-        if end.offset > 0
-        and not ((at := noted[where]) is not None and at.offset == end.offset)
+        for where, again in _look(target, terms, waits, topics).items():
+            same = isinstance(again, str) or again == looked[where]
+            looked[where] = again if same else f"{_name(where)} grows"
+    logs = {where: each for where, each in looked.items() if isinstance(each, _Log)}
+    found = {
+        where: CopyEnd(reason=each)
+        for where, each in looked.items()
+        if isinstance(each, str)
     }
-    copied = _records(target, unknown, target_topics)
-    asked = {keys[where]: at for where, at in unknown.items()}
-    written = _records(known.source, asked, source_topics)
-    lost = _lost_ends(known.source, asked, written, source_topics)
-    found = {}
-    for where, end in seen.items():
-        at, key = noted[where], keys[where]
+    positions = {where: known.positions.get(keys[where]) for where in logs}
+    noted = {
+        where: terms[where].first if at is None else at.offset
+        for where, at in positions.items()
+    }
+    ends = {where: log.end - 1 for where, log in logs.items() if log.end}
+    last = dict.fromkeys(logs) | _records(target, ends, topics)
+    beyond = {where: at for where, at in noted.items() if at < logs[where].end}
+    first = _records(target, beyond, topics)
+    ours = {
+        where: keys[where]
+        for where, at in beyond.items()
+        if _is_ours(terms[where], logs[where], at, first[where], last[where])
+    }
+    asked = {key: ends[where] for where, key in ours.items()}
+    written = _records(known.source, asked, known.source_topics)
+    lost = _lost_ends(known.source, asked, written, known.source_topics)
+    for where, log in logs.items():
+        at, key = positions[where], keys[where]
+        problems = [e for e in (last[where], first.get(where)) if isinstance(e, str)]
         if key in lost:
-            found[key] = CopyEnd(diverged=True, reason=diverged(lost[key]))
-        elif where in unknown:
-            found[key] = _compared(where, end, written[key], copied[where])
-        else:
-            epoch = -1 if at is None else at.leader_epoch
-            found[key] = replace(end, leader_epoch=epoch)
-    return found
+            found[where] = CopyEnd(diverged=True, reason=diverged(lost[key]))
+            continue
+        if problems:
+            found[where] = CopyEnd(reason=problems[0])
+            continue
+        strange = where in beyond and where not in ours
+        end = CopyEnd(
+            offset=log.end,
+            position=(-1 if at is None else at.offset) if strange else log.end,
+            term=_continued(terms[where], log, last[where]),
+            newest=log.newest,
+            leader_epoch=-1 if at is None else at.leader_epoch,
+        )
+        if key in written:
+            end = _compared(where, end, written[key], last[where])
+        found[where] = end
+    return {keys[where]: end for where, end in found.items()}
 
 
 def _leader(topics: Mapping[str, Topic], name: str, partition: int) -> int:
@@ -141,45 +195,32 @@ def _name(where: TopicPartition) -> str:
 
 def _look(
     target: Cluster,
-    copies: Mapping[TopicPartition, Assignment],
+    terms: Mapping[TopicPartition, Term],
+    copies: Collection[TopicPartition],
     topics: Mapping[str, Topic],
-) -> dict[TopicPartition, CopyEnd]:
-    """Each copy's log end, not its high watermark, and what its leader remembers of our
-    producer, between two equal answers.
-    """
+) -> dict[TopicPartition, _Log | str]:
+    """Each copy, or why its leader does not show it."""
     before = topic_admin.log_ends(target, copies, topics)
-    states = _states(target, copies, topics)
+    states = _states(target, terms, copies, topics)
     after = topic_admin.log_ends(target, copies, topics)
-    found = {}
-    for key, each in copies.items():
-        assert each.term is not None
-        end = before.get(key)
-        if end is None or end != after.get(key):
-            reason = f"the leader of {_name(key)} does not say where it ends"
-            found[key] = CopyEnd(reason=reason)
-        elif isinstance(state := states.get(key), str):
-            found[key] = CopyEnd(reason=state)
+    found: dict[TopicPartition, _Log | str] = {}
+    for where in copies:
+        end, state = before.get(where), states.get(where, _Log(end=-1))
+        if end is None or end != after.get(where):
+            found[where] = f"the leader of {_name(where)} does not say where it ends"
         else:
-            found[key] = _judged(key, each.term, end, state)
+            found[where] = state if isinstance(state, str) else replace(state, end=end)
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What a leader remembers of our producer."""
-
-    epoch: int
-    last_sequence: int
-    newest: int
 
 
 def _states(
     target: Cluster,
-    copies: Mapping[TopicPartition, Assignment],
+    terms: Mapping[TopicPartition, Term],
+    copies: Collection[TopicPartition],
     topics: Mapping[str, Topic],
-) -> dict[TopicPartition, _State | str]:
+) -> dict[TopicPartition, _Log | str]:
     """By copy, if its leader remembers our producer; or why it does not say."""
-    found: dict[TopicPartition, _State | str] = {}
+    found: dict[TopicPartition, _Log | str] = {}
     for leader, names in hanging.by_leader(topics, copies).items():
         if (asked := hanging.ask(target, leader, names)) is None:
             reason = (
@@ -190,50 +231,54 @@ def _states(
             continue
         for topic in asked.result().topics:
             for part in topic.partitions:
-                key = (topic.name, part.partition_index)
+                where = (topic.name, part.partition_index)
                 if part.error_code != codes.NONE:
                     name = codes.name_of(part.error_code)
-                    found[key] = f"asking about producers of {_name(key)}: {name}"
+                    found[where] = f"asking about producers of {_name(where)}: {name}"
                     continue
-                term = copies[key].term
-                assert term is not None
                 for each in part.active_producers:
-                    if each.producer_id == term.producer_id:
-                        found[key] = _State(
-                            each.producer_epoch, each.last_sequence, each.last_timestamp
+                    if each.producer_id == terms[where].producer_id:
+                        found[where] = _Log(
+                            end=-1,
+                            epoch=each.producer_epoch,
+                            last_sequence=each.last_sequence,
+                            newest=each.last_timestamp,
                         )
     return found
 
 
-def _judged(
-    where: TopicPartition, term: Term, end: int, state: _State | None
-) -> CopyEnd:
-    """Whether the log ends with the last record that our producer wrote."""
-    if state is None:
-        return CopyEnd(offset=end)
-    if state.epoch > term.epoch:
-        reason = f"{_name(where)} is written under a later term (epoch {state.epoch})"
-        return CopyEnd(reason=reason)
-    beyond = (term.sequence(end) - (state.last_sequence + 1)) % SEQUENCES
-    if not beyond or state.epoch < term.epoch:
-        return CopyEnd(offset=end, newest=state.newest)
-    what = f"{_name(where)} ends at offset {end}, before what mirror wrote last"
-    if beyond <= end:
-        what = (
-            f"{_name(where)} has records that mirror did not write, or wrote twice, at "
-            f"offsets {end - beyond} to {end - 1}"
-        )
-    return CopyEnd(diverged=True, reason=diverged(what))
+def _is_ours(term: Term, log: _Log, noted: int, first: _Found, last: _Found) -> bool:
+    """Whether our producer wrote all of a copy from the noted offset on, where `first`
+    is, up to its end, where `last` is: sequences count its records alone.
+    """
+    if last is None:
+        return log.epoch < 0 or _follows(term, log)
+    if not isinstance(last, _Record) or last.producer_id != term.producer_id:
+        return False
+    if not isinstance(first, _Record):
+        return first is None
+    passed = (last.sequence - first.sequence) % SEQUENCES
+    same = (first.producer_id, first.epoch) == (last.producer_id, last.epoch)
+    return same and passed == log.end - 1 - noted
 
 
-class _Record(NamedTuple):
-    key: bytes | None
-    value: bytes | None
-    leader_epoch: int
+def _follows(term: Term, log: _Log) -> bool:
+    """Whether the next record is what the leader expects under this term."""
+    expected = (log.last_sequence + 1) % SEQUENCES
+    return log.epoch == term.epoch and term.sequence(log.end) == expected
 
 
-_Found = _Record | str | None
-"""A record; or why it is not known; None: it is deleted."""
+def _continued(term: Term, log: _Log, last: _Found) -> Term:
+    """How to write on: with the sequences that follow if the last record is ours. Else
+    somebody else has written, and a term begins: no slot of an earlier one can write
+    once its first record is there.
+    """
+    ours = isinstance(last, _Record) and last.producer_id == term.producer_id
+    if isinstance(last, _Record) and ours and last.epoch >= log.epoch:
+        return term._replace(epoch=last.epoch, first=log.end - 1 - last.sequence)
+    if last is None and _follows(term, log):
+        return term
+    return term._replace(epoch=max(log.epoch + 1, term.epoch), first=log.end)
 
 
 def _compared(
@@ -242,9 +287,8 @@ def _compared(
     """Hold the last record of a copy against the source's: what leaders know of
     sequences says nothing about content. One that is deleted counts as equal.
     """
-    for each in (copied, written):
-        if isinstance(each, str):
-            return CopyEnd(reason=each)
+    if isinstance(written, str):
+        return CopyEnd(reason=written)
     if not (isinstance(written, _Record) and isinstance(copied, _Record)):
         return end
     if (copied.key, copied.value) != (written.key, written.value):
@@ -367,16 +411,19 @@ def _record_at(body: bytes, fetched: Fetched, offset: int) -> _Record | None:
         buffer, start, end, position=offset, aborted=(), scratch=batch.scratch()
     )
     _, epoch = found.until(buffer, offset + 1)
-    for each in listed(buffer, found.rows, offset, offset + 1):
-        for place in each.places:
-            key, value = (
-                _bytes(each.buffer, int(place[at]), int(place[size]))
-                for at, size in (
-                    (to_columns.KEY_AT, to_columns.KEY_SIZE),
-                    (to_columns.VALUE_AT, to_columns.VALUE_SIZE),
+    for row in found.rows[found.rows[:, scan.LAST] >= offset][:1]:
+        producer = _PRODUCER.unpack_from(buffer.data, int(row[scan.AT]) + _PRODUCER_AT)
+        sequence = (producer[2] + offset - int(row[scan.BASE])) % SEQUENCES
+        for each in listed(buffer, row[None], offset, offset + 1):
+            for place in each.places:
+                key, value = (
+                    _bytes(each.buffer, int(place[at]), int(place[size]))
+                    for at, size in (
+                        (to_columns.KEY_AT, to_columns.KEY_SIZE),
+                        (to_columns.VALUE_AT, to_columns.VALUE_SIZE),
+                    )
                 )
-            )
-            return _Record(key, value, epoch)
+                return _Record(key, value, epoch, producer[0], producer[1], sequence)
     return None
 
 
@@ -476,7 +523,8 @@ class SameOffsetsWriter(TargetWriter):
             if each.term is None or (end := found.get(key)) is None or end.reason:
                 continue
             self._copies_of[key] = where
-            self._producer_of_copies.terms[where] = each.term
+            assert end.term is not None, "it has a reason, or a term"
+            self._producer_of_copies.terms[where] = end.term
             self._newest[where] = end.newest
             at = known.positions.get(key)
             noted = 0 if at is None else min(at.offset, end.offset)

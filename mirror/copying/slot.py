@@ -461,6 +461,7 @@ class Slot:
             found.limits,
             found.ids,
             {key: position.left_id for key, position in resumption.read.items()},
+            found.ends,
             dead_letter_partitions=found.dead_letter_partitions,
         )
         for key, reason in resumption.obstacles.items():
@@ -484,7 +485,9 @@ class Slot:
         for key, end in found.ends.items():
             position = self._positions.get(key)
             topic_id = found.source_topics[key[0]].topic_id
-            if end.reason or (position is not None and remade(topic_id, position)):
+            if end.position < end.offset or (
+                position is not None and remade(topic_id, position)
+            ):
                 continue
             noted = found.progress.positions.get(key)
             more[key] = Counts(

@@ -31,7 +31,7 @@ _PREFIX = b"\xff\xff"
 
 
 class Term(NamedTuple):
-    """How one partition of a copy is written."""
+    """How one partition of a copy is written, until somebody else writes to it."""
 
     producer_id: int
     epoch: int
@@ -58,8 +58,15 @@ class CopyEnd:
     """Where a copy ends by the word of its leader, or why it cannot be continued."""
 
     offset: int = -1
+    """The end; -1 if it is not known."""
+    position: int = -1
+    """Where to read on: the end, if all before it is as on the source; else where that
+    is noted, -1 if it is nowhere. What is between them came back from the copy's
+    cluster, or is not on the source."""
+    term: Term | None = None
+    """How it is written from its end on."""
     leader_epoch: int = -1
-    """Of the source's record before it; -1 if unknown."""
+    """Of the source's record before the position; -1 if unknown."""
     newest: int = -1
     """The time of the last record that the leader remembers of our producer, epoch ms;
     -1: it remembers none."""
