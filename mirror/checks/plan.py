@@ -355,9 +355,9 @@ class Planner:
                 source, target = self._reach(flow.source), self._reach(flow.target)
                 name = progress.topic_name(flow.source)
                 judged = same_offsets.judge(
-                    flow, source, target, topics.select(source, flow).topics,
+                    flow, self._config, source, target,
+                    topics.select(source, flow).topics,
                     known=progress.read_existing(target, name),
-                    merging=Merging(self._config.enabled_flows),
                 )  # fmt: skip
             except ClusterError as error:
                 self._failures[f"flow {flow.name}: {error}"] = None

@@ -21,6 +21,7 @@ from mirror.policy.naming import SCHEMAS, why_illegal
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
 
 
@@ -140,19 +141,39 @@ def _pairs_without_flows(config: MirrorConfig) -> list[str]:
 
 
 def _same_offsets_in_pairs(config: MirrorConfig, names: Mapping[str, str]) -> list[str]:
-    """A switch writes to copies, or moves positions, which are ends of copies here."""
+    """A pair's clusters are written by turns, so each offset is given once."""
     found = []
     for name, flow in config.flows.items():
         ends = flow.source, flow.target
-        pairs = [*config.pairs_of(*ends)]
-        if feeds := config.pair_feeding(*ends):
-            pairs.append(feeds)
-        if flow.offsets == "same" and pairs:
+        if flow.offsets != "same":
+            continue
+        if fed_by := config.pair_feeding(*ends):
             found.append(
-                f"{names[name]}.offsets: same is not possible in a pair, or from one "
-                f"({pairs[0].name}); use offsets: translated"
+                f"{names[name]}.offsets: same is not possible from a pair "
+                f"({fed_by.name}): two flows write the copies; use offsets: translated"
             )
+        back = config.flows.get(f"{flow.target}->{flow.source}")
+        found += [
+            f"{names[name]}.offsets: same is not possible in the pair {pair.name}: "
+            f"{why}, or use offsets: translated"
+            for pair in config.pairs_of(*ends)
+            if (why := _why_not_same(flow, back, pair))
+        ]
     return found
+
+
+def _why_not_same(flow: FlowConfig, back: FlowConfig | None, pair: PairConfig) -> str:
+    if pair.both_ways:
+        return "clusters written at once give offsets twice; turn both_ways off"
+    if flow.policy != "identity":
+        return "both clusters write one topic by turns; set policy: identity"
+    if not flow.provenance:
+        return "only the header says which records came back; turn provenance on"
+    if back is None:
+        return ""  # which is another problem
+    if (flow.offsets, flow.offsets_exclude) != (back.offsets, back.offsets_exclude):
+        return f"{back.name} has other offsets; set it, and offsets_exclude, in both"
+    return ""
 
 
 def _pairs_that_share(config: MirrorConfig) -> list[str]:

@@ -41,7 +41,6 @@ from mirror.service.scheduler import Job, Jobs
 from mirror.service.schemas import SchemaJob
 from mirror.service.standby import AccessJob, EndsJob, StandbyJob
 from mirror.service.topics import CONFIGS, TOPICS, CopiedTopics, TopicJobs
-from mirror.topics.merging import Merging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -317,8 +316,8 @@ class Flow:
 
         def decide() -> SameOffsets:
             return same_offsets.decide(
-                self.config, source, target, found.topics,
-                owned=owned, merging=Merging(self._whole_config.enabled_flows),
+                self.config, self._whole_config, source, target, found.topics,
+                owned=owned,
             )  # fmt: skip
 
         same = decide()

@@ -25,6 +25,7 @@ from mirror.records.writing import idempotent
 from mirror.service.ownership import take_over_id, write_as_owner
 from mirror.service.scheduler import Job
 from mirror.topics import padding
+from mirror.topics.merging import Merging
 from mirror.topics.same_offsets import (
     Edges,
     firsts,
@@ -39,10 +40,9 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.transactions import Producer
-    from mirror.config.schema import FlowConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.progress import Progress
     from mirror.service.ownership import Owned
-    from mirror.topics.merging import Merging
     from mirror.topics.topics import MirroredTopic
 
 log = structlog.get_logger()
@@ -76,14 +76,15 @@ _IS_PADDED = "its copy is padded up to the source's first record"
 
 def decide(
     flow: FlowConfig,
+    config: MirrorConfig,
     source: Cluster,
     target: Cluster,
     found: Sequence[MirroredTopic],
     *,
     owned: Owned,
-    merging: Merging,
 ) -> SameOffsets:
     """What follows for these topics, which have copies; it is noted for the next runs.
+    `config` has all flows.
 
     Raises:
         FencedError: another run started meanwhile.
@@ -91,14 +92,14 @@ def decide(
     """
     name = progress.topic_name(flow.source)
     known = progress.read(target, name)
-    judged = judge(flow, source, target, found, known=known, merging=merging)
+    judged = judge(flow, config, source, target, found, known=known)
     new = _notes(target, judged, known)
     if new:
         # Positions in a copy that was deleted say nothing about the new one.
         begun = {
             key: replace(position, offset=0, leader_epoch=-1)
             for key, position in known.positions.items()
-            if key[0] in judged.able and position.offset
+            if key[0] in judged.able and key[0] not in judged.equal and position.offset
         }
         batches = [
             *records.encode_all(note.record(topic) for topic, note in new.items()),
@@ -154,6 +155,8 @@ class Judged:
         default_factory=dict
     )
     """Topics whose copies can begin with the source's offsets, and with which."""
+    equal: frozenset[str] = frozenset()
+    """Of these, topics that the flow back has copied: there is nothing to pad."""
     changed: Mapping[str, TermNote] = field(default_factory=dict)
     """Notes of copies whose padding is done, or goes further."""
     too_long: tuple[MirroredTopic, ...] = ()
@@ -167,15 +170,15 @@ class Judged:
 
 def judge(
     flow: FlowConfig,
+    config: MirrorConfig,
     source: Cluster,
     target: Cluster,
     found: Sequence[MirroredTopic],
     *,
     known: Progress,
-    merging: Merging,
 ) -> Judged:
     """What the next run decides about these topics, as things are; copies may be
-    missing. `known`: what the progress topic says.
+    missing. `config` has all flows; `known`: what the progress topic says.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -196,7 +199,7 @@ def judge(
             waiting=dict.fromkeys(notes, _NOT_TRANSLATED),
         )
     excluded = [name for name in notes if is_excluded(flow, name)]
-    translated, waiting = _impossible(flow, source, new, merging)
+    translated, waiting = _impossible(flow, config, source, new)
     left = [
         each
         for each in found
@@ -205,6 +208,7 @@ def judge(
         and not ((note := notes.get(each.topic)) is not None and note.padded)
     ]
     logs, copies = _edges(source, target, left, shown)
+    equal = _equal(flow, config, source, left, shown)  # after the ends of logs
     able: dict[str, tuple[MirroredTopic, Mapping[int, int]]] = {}
     changed: dict[str, TermNote] = {}
     too_long = []
@@ -215,6 +219,9 @@ def judge(
                 too_long.append(each)
             else:
                 changed[each.topic] = now
+            continue
+        if each.topic in equal:
+            able[each.topic] = each, {}
             continue
         most = flow.most_padded_offsets
         reason, is_known = why_begun(each, logs, copies, copy, most=most)
@@ -229,9 +236,31 @@ def judge(
     }
     return Judged(
         notes={topic: each for topic, each in notes.items() if topic not in excluded},
-        translated=translated, waiting=waiting, able=able,
+        translated=translated, waiting=waiting, able=able, equal=equal,
         changed=changed, too_long=tuple(too_long),
     )  # fmt: skip
+
+
+def _equal(
+    flow: FlowConfig,
+    config: MirrorConfig,
+    source: Cluster,
+    topics: Sequence[MirroredTopic],
+    shown: Mapping[str, Topic],
+) -> frozenset[str]:
+    """Topics that the flow back copied from the copies here with their offsets, as it
+    has noted: both logs are one, up to where the shorter one ends.
+    """
+    if not topics or not config.pairs_of(flow.source, flow.target):
+        return frozenset()
+    back = progress.read_existing(source, progress.topic_name(flow.target)).terms
+    return frozenset(
+        each.topic
+        for each in topics
+        if (note := back.get(each.target_topic)) is not None
+        and note.topic_id == shown[each.target_topic].topic_id.hex
+        and note.copy_id == each.topic_id
+    )
 
 
 _NOT_TRANSLATED = (
@@ -284,9 +313,9 @@ def _edges(
 
 def _impossible(
     flow: FlowConfig,
+    config: MirrorConfig,
     source: Cluster,
     topics: Sequence[MirroredTopic],
-    merging: Merging,
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Topics whose copies cannot have the source's offsets by settings and configs,
     and those whose configs are not known, each with the reason.
@@ -297,11 +326,17 @@ def _impossible(
         for name, each in known.items()
         if each.error is not None
     }
+    merging = Merging(config.enabled_flows)
+    in_pair = bool(config.pairs_of(flow.source, flow.target))
     translated = {
         each.topic: reason
         for each in topics
         if each.topic not in waiting
-        and (reason := why_translated(flow, each, known[each.topic].configs, merging))
+        and (
+            reason := why_translated(
+                flow, each, known[each.topic].configs, merging, in_pair=in_pair
+            )
+        )
     }
     return translated, waiting
 

@@ -56,15 +56,18 @@ def why_translated(
     topic: MirroredTopic,
     configs: Mapping[str, Config],
     merging: Merging,
+    *,
+    in_pair: bool,
 ) -> str:
     """Why a copy cannot have its topic's offsets, by settings and configs alone; empty
-    if it can.
+    if it can. `in_pair`: one flow rests while the one back copies.
     """
     if is_excluded(flow, topic.topic):
         return "offsets_exclude names it"
     if flow.is_heartbeats(topic.topic):
         return "services write heartbeats on both clusters"
-    if not merging.is_alone(flow, topic.topic):
+    by_turns = in_pair and merging.back(flow, topic.topic) is not None
+    if not (by_turns or merging.is_alone(flow, topic.topic)):
         return "other flows write the same copy, or copy it back"
     policy = configs.get(POLICY)
     if policy is not None and "compact" in (policy.value or ""):
@@ -85,7 +88,9 @@ def why_begun(
         if key not in source.end or not (missing or at in target.end):
             return f"the leader of {topic.topic}-{number} or its copy is away", False
         if not missing and target.end[at]:
-            return "its copy has records already", True
+            is_empty = target.first[at] == target.end[at]
+            if not is_empty or target.end[at] > source.first[key]:
+                return "its copy has records already", True
         if source.first[key] > most:
             return (
                 f"the log of {topic.topic}-{number} begins at {source.first[key]}: "

@@ -4,6 +4,7 @@ that share no code with mirror.
 
 from __future__ import annotations
 
+from collections import Counter
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,12 @@ from tests.harness.admin import (
     delete_records,
     delete_topic,
 )
+from tests.harness.application import Application
 from tests.harness.commands import answered
 from tests.harness.group_moves import committed
 from tests.harness.load import NumberedLoad, keys, producer, send
 from tests.harness.service import RunningMirror, config_for
+from tests.harness.switching import Switch, pair_of
 from tests.harness.waiting import wait_for
 from tests.harness.witness import read_topic
 
@@ -98,6 +101,72 @@ def test_offsets_stay_the_same_whatever_dies(
         mirror.wait_copied(source, topic_name)
         assert mirror.terminate() == 0
     assert _log(target, copy) == _log(source, topic_name)
+
+
+class _FileReader:
+    """A client that keeps its offsets in a file, as sinks and checkpoints do."""
+
+    def __init__(self, file: Path, topic: str) -> None:
+        self._file = file
+        self._topic = topic
+        self.read: Counter[bytes] = Counter()
+
+    def goes_on(self, bootstrap: str) -> None:
+        """Read this cluster's log from the offsets in the file up to its end."""
+        places = {str(n): 0 for n in range(_PARTITIONS)}
+        if self._file.exists():
+            places = json.loads(self._file.read_text())
+        for partition, messages in read_topic(bootstrap, self._topic).items():
+            at = places[str(partition)]
+            assert at <= (messages[-1].offset() + 1 if messages else 0)
+            for message in messages[at:]:
+                self.read[message.key()] += 1
+                at = message.offset() + 1
+            places[str(partition)] = at
+        self._file.write_text(json.dumps(places))
+
+
+def test_a_pair_keeps_its_offsets_there_and_back(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A pair is switched A, B, A, B under load, with workers killed in between; what
+    applications write to either cluster has its offset on the other one, too. A client
+    that keeps its offsets in a file moves along and reads each acknowledged record
+    once, and a group does.
+    """
+    one, two = "THERE", "BACK"
+    ends = {one: clusters["a"].bootstrap, two: clusters["b"].bootstrap}
+    for bootstrap in ends.values():
+        create_topic(bootstrap, topic_name, _PARTITIONS)
+    application = Application(topic_name, _PARTITIONS, f"app-{topic_name}")
+    file = _FileReader(tmp_path / "offsets.json", topic_name)
+    document = pair_of((one, ends[one]), (two, ends[two]), topic_name)
+    document["defaults"] |= {"policy": "identity", "offsets": "same"}
+    active, other = one, two
+    with RunningMirror(document, tmp_path) as mirror:
+        mirror.wait_running(f"{one}->{two}")
+        for lag in (0, 100, 10):
+            application.write(ends[active], 300)
+            application.consume(ends[active], [topic_name])
+            file.goes_on(ends[active])
+            application.write(ends[active], lag)
+            with application.writing(ends[active]) as stop:
+                mirror.kill_workers()
+                switch = Switch(tmp_path, "switch", f"{active}/{other}", "--yes")
+                switch.wait_for("fence: waiting")
+                stop.set()
+            switch.succeeds()
+            active, other = other, active
+            application.write(ends[active], 50)
+            application.consume(ends[active], [topic_name])
+            application.require_each_once()
+            file.goes_on(ends[active])
+            assert file.read == Counter(application.written)
+            mirror.wait_running(f"{active}->{other}")
+        assert mirror.terminate() == 0
+    logs = {alias: _log(bootstrap, topic_name) for alias, bootstrap in ends.items()}
+    assert logs[one] == logs[two]
+    assert sum(map(len, logs[one].values())) == len(application.written)
 
 
 def test_a_log_that_begins_late_and_a_group(

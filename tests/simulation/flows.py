@@ -273,8 +273,8 @@ class SimulatedFlow:
                     },
                 )
             same = same_offsets.decide(
-                self.flow, source, target, topics.select(source, self.flow).topics,
-                owned=owned, merging=Merging([self.flow]),
+                self.flow, self.config, source, target,
+                topics.select(source, self.flow).topics, owned=owned,
             )  # fmt: skip
             self._created.clear()
             if same.padding:

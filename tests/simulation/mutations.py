@@ -505,7 +505,7 @@ def unknown_configs_are_good() -> AbstractContextManager[Any]:
         found = _real["describe"](cluster, topics)
         return {name: replace(each, error=None) for name, each in found.items()}
 
-    def why(_flow: Any, _topic: Any, known: Any, _merging: Any) -> str:
+    def why(_flow: Any, _topic: Any, known: Any, *_: Any, **__: Any) -> str:
         return "" if known else "its configs are not known"
 
     stack = contextlib.ExitStack()

@@ -175,6 +175,10 @@ class _Switches:
             self.fed = ModelCluster(
                 clusters["A"].network, "c", brokers=1, v2=True, by_id=True
             )
+        self.same = self.keeps_names and not feeding and random.random() < 0.7
+        """Whether copies have the same offsets. Nobody may write to both clusters then,
+        and none is given up."""
+        acl = acl or self.same
         begins = {"start": random.choice(("earliest", "latest"))}
         self.registries: dict[str, ModelRegistry] = {}
         """By the host that is in addresses; empty: no schemas are copied."""
@@ -201,12 +205,17 @@ class _Switches:
                 "refresh_topics_seconds": 5,
                 "emit_heartbeats": False,
                 "policy": "identity" if self.keeps_names else "default",
+                "offsets": "same" if self.same else "translated",
                 "schemas": "require" if self.registries else "off",
                 "schemas_seconds": 5,
             },
             "flows": {
                 "A->B": {},
-                "B->A": {"start": random.choice(("earliest", "earliest", "latest"))},
+                "B->A": {
+                    "start": random.choice(("earliest", "earliest", "latest"))
+                    if not self.same
+                    else "earliest"
+                },
                 **({"A->C": begins, "B->C": begins} if feeding else {}),
             },
             "recovery": {
@@ -255,6 +264,7 @@ class _Switches:
         self.hit = _Hit(self.services)
         self.producer = Producer(clusters, "A")
         self.producer.schema_id = self._schema_id
+        self.producer.with_transactions = not self.same
         self.producer.eager = acl and random.random() < 0.3
         self.consumer = Consumer(clusters)
         self.consumer.given_up = self._given_up
@@ -424,6 +434,8 @@ class _Switches:
         ]
         if fed is not None:
             once.append((_DEATHS, lambda: self._lose_the_fed(fed)))
+        if self.same:
+            once = [(_GROWTHS, self._grow)]
         for chance, happens in once:
             if random.random() < chance:
                 self.world.after(random.uniform(1, _STRUCK_SECONDS), happens)
@@ -531,6 +543,7 @@ class _Switches:
         if run is None and random.random() < 0.7 and self.go_home(entries):
             return
         resets = self.trouble and self.fed is None and random.random() < 0.05
+        resets &= not self.same
         active = roles.role(entries, self.pair).active
         other = "AB".replace(active, "")
         if resets and not self.away and "t1" in self.clusters[active].topics:
@@ -995,6 +1008,21 @@ class _Switches:
             left -= _keys(copy) if copy else set()
         return sorted(left - self.skipped - self.expired)
 
+    def check_offsets(self) -> None:
+        """
+        Raises:
+            WrongError: one offset has different records on the two clusters.
+        """
+        for name in PARTITIONS if self.same else ():
+            one, other = (each.topics[name] for each in self.clusters.values())
+            for number, (a, b) in enumerate(
+                zip(one.partitions, other.partitions, strict=True)
+            ):
+                first = max(a.log.start, b.log.start)
+                both = zip(_keyed(a.log, first), _keyed(b.log, first), strict=False)
+                if wrong := next((each for each in both if each[0] != each[1]), None):
+                    raise WrongError(f"{name}-{number} on A and on B: {wrong}")
+
     def unfed(self) -> list[bytes]:
         """What the active cluster has, and the one that it feeds has not."""
         if self.fed is None:
@@ -1242,6 +1270,10 @@ def _left(
     return seen, log.end - reached
 
 
+def _keyed(log: PartitionLog, first: int) -> list[tuple[int, bytes | None]]:
+    return [(offset, key) for offset, key, _ in committed(log, first)]
+
+
 def _keys(topic: Topic) -> set[bytes]:
     """Of all records that consumers see."""
     return {key for _, key in _places(topic)}
@@ -1346,6 +1378,7 @@ def history(net: Network, *, with_faults: bool) -> int:
         switches.check_services_said()
         switches.check_fed()
         switches.check_schemas()
+        switches.check_offsets()
     return len(switches.producer.records)
 
 

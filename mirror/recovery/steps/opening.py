@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _FENCED = "fenced"
 """Noted if producers could not write to the target, which was passive: its topics."""
 _UNGRANTED = "ungranted"
-"""Noted by a failover that moved the role before it could grant rights."""
+"""Noted if the role moves before rights are granted."""
 
 
 def move_role(stage: Stage) -> Done:
@@ -52,7 +52,11 @@ def move_role(stage: Stage) -> Done:
         _begin_back(stage)
     else:
         _note_beginnings(stage)
-    if stage.pair.fence == "acl":
+    if stage.planned and stage.flow.offsets == "same":
+        # What is written before this step is done would have offsets that records of
+        # the source get, if the step is undone.
+        stage.note({_UNGRANTED: True})
+    elif stage.pair.fence == "acl":
         try:
             text, warnings = _grant(stage)
         except MirrorError as error:
@@ -146,10 +150,10 @@ def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
 
 
 def grant_late(stage: Stage) -> str:
-    """Grant what a failover could not grant when the role moved; says what it did.
+    """Grant what was not granted before the role moved; says what it did.
 
     Raises:
-        StepError: it still cannot.
+        StepError: it cannot.
     """
     if stage.pair.fence != "acl" or _UNGRANTED not in stage.notes[roles.ROLE]:
         return ""
@@ -289,8 +293,10 @@ def take_role_back(stage: Stage) -> str:
 
 
 def redirect(stage: Stage) -> Done:
+    granted = ""
     if stage.planned and stage.pair.fence == "acl":
         stage.note({})
+        granted = grant_late(stage)
         # What an earlier switch to this cluster granted there.
         fences.lift(stage.source, rights.name(stage.pair.name), hold=stage.hold)
     opened, warnings = schemas.open_target(stage, brief=True)
@@ -302,4 +308,4 @@ def redirect(stage: Stage) -> Done:
         producers or f"producers may write to {stage.flow.target}: point them at it",
         consumers or f"consumers go on at {stage.flow.target}: start them there",
     )
-    return Done(text=opened + "; ".join(texts), warnings=warnings)
+    return Done(text=granted + opened + "; ".join(texts), warnings=warnings)
