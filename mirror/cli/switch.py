@@ -656,6 +656,8 @@ class Home:
         stage, found = self.stage, self.look()
         for topic in found.restorable:
             what = "created" if topic in found.missing else "emptied"
+            if found.copied_again.get(topic):
+                what = "deleted, created"
             complain(
                 f"{topic} on {found.alias} would be {what} and filled from "
                 f"{stage.flow.source}"
@@ -685,7 +687,7 @@ class Home:
         found = self._found()
         if self.asked.restore and found.restorable:
             failback.require_ready(self.stage, found, restores=True)
-            failback.restore(self.stage, found.restorable, show=complain)
+            failback.restore(self.stage, found, show=complain)
             found = self._found()
         failback.require_ready(self.stage, found)
         with patience.until(time.monotonic() + self.asked.step_timeout):

@@ -62,6 +62,8 @@ class _SameCopy:
     """A copy with the source's offsets."""
 
     end: int
+    until: int
+    """Below this offset it takes records that came from there, too."""
     begun: bool
     """Whether the next record of the source is written at its end."""
     passed: bool = False
@@ -162,8 +164,9 @@ class Intake:
         offsets.
         """
         self._same = {
-            key: _SameCopy(end=each.offset, begun=each.position == each.offset)
+            key: _SameCopy(each.offset, each.term.until, each.position == each.offset)
             for key, each in ends.items()
+            if each.term is not None
         }
         self._wanted = wanted
         self._limits = limits
@@ -403,8 +406,14 @@ class Intake:
                 transaction.rewriter.rewrite, buffer, position=position,
                 max_bytes=self._limit(self._wanted[key]), at=key,
             )  # fmt: skip
-            if key in self._same:
-                done = _rewritten_up_to_holes(rewrite, found, found.rows, position)
+            copy = self._same.get(key)
+            loops = copy is not None and position < copy.until
+            transaction.rewriter.takes_loops = loops
+            if copy is not None:
+                rows = found.rows
+                if loops:  # in one go only up to there
+                    rows = rows[rows[:, scan.LAST] < copy.until]
+                done = _rewritten_up_to_holes(rewrite, found, rows, position)
             else:
                 done = rewrite(found.rows)
         except CorruptBatchError as error:

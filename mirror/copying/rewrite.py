@@ -108,6 +108,8 @@ class Rewriter:
         self._runs = np.empty((_MOST_RUNS, 3), np.int64)
         self._result = np.zeros(merge_loop.RESULTS, np.int64)
         self._at = ("", 0)
+        self.takes_loops = False
+        """Whether records that came from the target are copied like others."""
 
     @property
     def keeps_source(self) -> bool:
@@ -225,6 +227,7 @@ class Rewriter:
         limit, codec = form
         state = np.zeros(merge_loop.STATES, np.int64)
         provenance, result = self._provenance, self._result
+        left_out = provenance.target_suffix[: 0 if self.takes_loops else None]
         # Heartbeats are ours: their keys have no home.
         homes = provenance.homes[: 0 if provenance.is_heartbeats(self._at[0]) else None]
         capacity, whole = limit, len(part)
@@ -238,7 +241,7 @@ class Rewriter:
                 position,
                 out,
                 limit,
-                *(provenance.key, provenance.stamp, provenance.target_suffix),
+                *(provenance.key, provenance.stamp, left_out),
                 *(provenance.feeders, homes, self._runs, result),
             )
             if (broken := int(result[merge_loop.BROKEN]) - 1) >= 0:

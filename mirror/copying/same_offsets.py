@@ -46,6 +46,7 @@ from mirror.copying.transaction import PendingTransaction, TransactionContent
 from mirror.errors import (
     ClusterError,
     NewRunError,
+    NoLeaderError,
     PartitionError,
     UnreachableError,
 )
@@ -132,56 +133,143 @@ def find_ends(
     for where in keys:
         if topics[where[0]].topic_id.hex != terms[where].copy_id:
             raise NewRunError(f"target topic {where[0]} was deleted and created again")
-    looked = _look(target, terms, keys, topics)
+    positions = {where: known.positions.get(key) for where, key in keys.items()}
+    noted = {
+        where: terms[where].first if at is None else at.offset
+        for where, at in positions.items()
+    }
+    looked = _look_behind(target, terms, noted, topics, unsure)
+    asked = {
+        keys[where]: each.log.end - 1
+        for where, each in looked.items()
+        if isinstance(each, _Behind) and each.ours
+    }
+    written = _records(known.source, asked, known.source_topics)
+    lost = _lost_ends(known.source, asked, written, known.source_topics)
+    found = {}
+    for where, each in looked.items():
+        at, key = positions[where], keys[where]
+        if key in lost:
+            found[key] = CopyEnd(diverged=True, reason=diverged(lost[key]))
+            continue
+        if isinstance(each, str):
+            found[key] = CopyEnd(reason=each)
+            continue
+        strange = each.log.end > noted[where] and not each.ours
+        end = CopyEnd(
+            offset=each.log.end,
+            position=(-1 if at is None else at.offset) if strange else each.log.end,
+            term=_continued(terms[where], each.log, each.last),
+            newest=each.log.newest,
+            leader_epoch=-1 if at is None else at.leader_epoch,
+        )
+        if key in written:
+            end = _compared(where, end, written[key], each.last)
+        found[key] = end
+    return found
+
+
+def grown(
+    target: Cluster,
+    terms: Mapping[TopicPartition, Term],
+    noted: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Of copies that nobody writes now, those of which more is copied than is noted, as
+    far as leaders show it; and where they end.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    topics = target.topics({topic for topic, _ in terms})
+    led = {where: at for where, at in noted.items() if _leader(topics, *where) >= 0}
+    looked = _look_behind(target, terms, led, topics, ())
+    return {
+        where: each.log.end
+        for where, each in looked.items()
+        if isinstance(each, _Behind) and each.ours
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Behind:
+    """A copy, and what it has behind the noted offset."""
+
+    log: _Log
+    last: _Found
+    """The last record."""
+    ours: bool
+    """Whether our producer wrote something there, and nobody else did."""
+
+
+def _look_behind(
+    target: Cluster,
+    terms: Mapping[TopicPartition, Term],
+    noted: Mapping[TopicPartition, int],
+    topics: Mapping[str, Topic],
+    unsure: Collection[TopicPartition],
+) -> dict[TopicPartition, _Behind | str]:
+    """Each copy with a noted offset, or why its leader does not show it."""
+    looked = _look(target, terms, noted, topics)
     if waits := looked.keys() & set(unsure):
         time.sleep(_QUIET_SECONDS)
         for where, again in _look(target, terms, waits, topics).items():
             same = isinstance(again, str) or again == looked[where]
             looked[where] = again if same else f"{_name(where)} grows"
     logs = {where: each for where, each in looked.items() if isinstance(each, _Log)}
-    found = {
-        where: CopyEnd(reason=each)
-        for where, each in looked.items()
-        if isinstance(each, str)
-    }
-    positions = {where: known.positions.get(keys[where]) for where in logs}
-    noted = {
-        where: terms[where].first if at is None else at.offset
-        for where, at in positions.items()
-    }
     ends = {where: log.end - 1 for where, log in logs.items() if log.end}
     last = dict.fromkeys(logs) | _records(target, ends, topics)
-    beyond = {where: at for where, at in noted.items() if at < logs[where].end}
-    first = _records(target, beyond, topics)
-    ours = {
-        where: keys[where]
-        for where, at in beyond.items()
-        if _is_ours(terms[where], logs[where], at, first[where], last[where])
+    beyond = {w: noted[w] for w, log in logs.items() if noted[w] < log.end}
+    first = dict.fromkeys(logs) | _records(target, beyond, topics)
+    found: dict[TopicPartition, _Behind | str] = {
+        where: each for where, each in looked.items() if isinstance(each, str)
     }
-    asked = {key: ends[where] for where, key in ours.items()}
-    written = _records(known.source, asked, known.source_topics)
-    lost = _lost_ends(known.source, asked, written, known.source_topics)
     for where, log in logs.items():
-        at, key = positions[where], keys[where]
-        problems = [e for e in (last[where], first.get(where)) if isinstance(e, str)]
-        if key in lost:
-            found[where] = CopyEnd(diverged=True, reason=diverged(lost[key]))
-            continue
-        if problems:
-            found[where] = CopyEnd(reason=problems[0])
-            continue
-        strange = where in beyond and where not in ours
-        end = CopyEnd(
-            offset=log.end,
-            position=(-1 if at is None else at.offset) if strange else log.end,
-            term=_continued(terms[where], log, last[where]),
-            newest=log.newest,
-            leader_epoch=-1 if at is None else at.leader_epoch,
+        unknown = [e for e in (last[where], first[where]) if isinstance(e, str)]
+        ours = where in beyond and _is_ours(
+            terms[where], log, noted[where], first[where], last[where]
         )
-        if key in written:
-            end = _compared(where, end, written[key], last[where])
-        found[where] = end
-    return {keys[where]: end for where, end in found.items()}
+        behind = _Behind(log=log, last=last[where], ours=ours)
+        found[where] = unknown[0] if unknown else behind
+    return found
+
+
+def equal_ends(
+    one: Cluster,
+    other: Cluster,
+    partitions: Mapping[TopicPartition, TopicPartition],
+) -> dict[TopicPartition, bool]:
+    """By partition of one cluster, whether the other one, where it is called as
+    `partitions` says, has its last record at the same offset.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    here = one.topics({topic for topic, _ in partitions})
+    there = other.topics({topic for topic, _ in partitions.values()})
+    ends = topic_admin.log_ends(one, partitions, here)
+    others = topic_admin.log_ends(other, partitions.values(), there)
+    missing = [k for k, o in partitions.items() if k not in ends or o not in others]
+    if missing:
+        raise NoLeaderError(f"the leaders of {missing[0][0]} do not answer")
+    asked = {
+        key: end - 1 for key, end in ends.items() if 0 < end <= others[partitions[key]]
+    }
+    last = _records(one, asked, here)
+    found = _records(other, {partitions[k]: at for k, at in asked.items()}, there)
+    equal = {key: not end for key, end in ends.items()}
+    for key, record in last.items():
+        for each in (record, found[partitions[key]]):
+            if isinstance(each, str):
+                raise UnreachableError(each)
+        equal[key] = _are_equal(record, found[partitions[key]])
+    return equal
+
+
+def _are_equal(one: _Found, other: _Found) -> bool:
+    """One that is deleted counts as equal."""
+    if not (isinstance(one, _Record) and isinstance(other, _Record)):
+        return True
+    return (one.key, one.value) == (other.key, other.value)
 
 
 def _leader(topics: Mapping[str, Topic], name: str, partition: int) -> int:
@@ -289,9 +377,7 @@ def _compared(
     """
     if isinstance(written, str):
         return CopyEnd(reason=written)
-    if not (isinstance(written, _Record) and isinstance(copied, _Record)):
-        return end
-    if (copied.key, copied.value) != (written.key, written.value):
+    if not _are_equal(copied, written):
         return CopyEnd(
             diverged=True,
             reason=diverged(
@@ -299,6 +385,8 @@ def _compared(
                 "the source's"
             ),
         )
+    if not isinstance(written, _Record):
+        return end
     return replace(end, leader_epoch=written.leader_epoch)
 
 

@@ -187,8 +187,7 @@ def _blocks(
     found: dict[TopicPartition, list[runs.RunArray]] = {}
     origins = dict(transaction.origins)
     for key, (where, first) in transaction.identical.items():
-        count = transaction.moved[key].offset - first
-        found[where] = [np.array([[first, first, count]], np.int64)]
+        found[where] = [runs.identical(first, transaction.moved[key].offset)]
         origins[where] = key
     for each in placed:
         if each.batch.runs is not None and each.offset >= 0:

@@ -123,6 +123,11 @@ def topic_name(source_alias: str, separator: str = ".") -> str:
     return own_topics.OFFSET_MAP.named(source_alias, separator)
 
 
+def identical(first: int, end: int) -> RunArray:
+    """Of copies that have the offsets of their originals."""
+    return np.array([[first, first, end - first]], np.int64)
+
+
 def joined(runs: RunArray) -> RunArray:
     """The same, with neighbours merged where both sides continue without a hole. A run
     does not take in the floor that follows it; a floor that says nothing, because runs

@@ -8,9 +8,10 @@ of the copy are one producer meanwhile, whose sequence numbers follow from offse
 
 Layout: key = 0xFFFF and the topic's name in UTF-8; value = JSON: `version` 1,
 `producer_id`, `epoch`, `topic_id` and `copy_id` in hex, `firsts`: by partition, the
-offset with sequence 0 where that is not 0, and whether the copy is `padded` up to
-there. Earlier releases take the key for damage and
-copy nothing, since they would give copies offsets of their own.
+offset with sequence 0 where that is not 0, whether the copy is `padded` up to there,
+and `ends`: by partition, where the source's log ended when the copy was empty, if that
+is not 0. Earlier releases take the key for damage and copy nothing, since they would
+give copies offsets of their own.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ class Term(NamedTuple):
     """The offset of the record with sequence 0."""
     copy_id: str
     """The topic id of the copy, in hex."""
+    until: int = 0
+    """Below this offset also records are copied that came from the copy's cluster: it
+    had lost them by then."""
 
     def sequence(self, offset: int) -> int:
         """Of the record with this offset."""
@@ -85,13 +89,18 @@ class TermNote:
     copy_id: str
     epoch: int = 0
     firsts: Mapping[int, int] = field(default_factory=dict)
+    ends: Mapping[int, int] = field(default_factory=dict)
     padded: bool = True
     """Whether the copy has what comes before the first record; until then it gets no
     records."""
 
     def term(self, partition: int) -> Term:
         return Term(
-            self.producer_id, self.epoch, self.firsts.get(partition, 0), self.copy_id
+            self.producer_id,
+            self.epoch,
+            self.firsts.get(partition, 0),
+            self.copy_id,
+            self.ends.get(partition, 0),
         )
 
     def record(self, topic: str) -> tuple[bytes, bytes]:
@@ -103,6 +112,7 @@ class TermNote:
             "topic_id": self.topic_id,
             "copy_id": self.copy_id,
             "firsts": {str(number): first for number, first in self.firsts.items()},
+            "ends": {str(number): end for number, end in self.ends.items()},
             "padded": self.padded,
         }
         return _PREFIX + topic.encode(), json.dumps(told).encode()
@@ -133,6 +143,7 @@ def decode(key: bytes, value: bytes) -> tuple[str, TermNote]:
             topic_id=str(told["topic_id"]),
             copy_id=str(told["copy_id"]),
             firsts={int(n): int(first) for n, first in told["firsts"].items()},
+            ends={int(n): int(end) for n, end in told.get("ends", {}).items()},
             padded=bool(told["padded"]),
         )
     except MALFORMED as error:

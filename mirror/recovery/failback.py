@@ -5,6 +5,10 @@ lose or repeat records, `restore`, which fills topics that are gone or were re-c
 and `grow`, which gives the active cluster the partitions that the other one has more.
 The way home itself is a switch.
 
+Where both clusters have the same offsets, a tail stands at offsets that the active
+cluster gives to other records. Such a topic is deleted once its tail is settled, and
+the flow home copies it again from its first record.
+
 A restore pauses the topics in the flow home, creates what is missing as on the active
 cluster, empties the rest and fills all (`fill`), up to where the flow home stands. A
 run that was killed left topics that still count as re-created: the next one empties and
@@ -62,6 +66,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.wire.produce import EncodedBatch
+    from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Progress
     from mirror.offsets.reverse_start import Edges
     from mirror.offsets.runs import RunArray
@@ -70,6 +75,8 @@ if TYPE_CHECKING:
 
 
 _PIECE_BYTES = 32 << 20
+_POLL_SECONDS = 0.5
+_TELL_SECONDS = 5.0
 _NO_OFFSETS = np.empty(0, np.int64)
 
 
@@ -81,6 +88,9 @@ class ReturnedKind(StrEnum):
     ABSENT = "ABSENT"
     SHORTER = "SHORTER"
     """The same topic, but its log lost records that were copied."""
+    DIVERGED = "DIVERGED"
+    """The same topic, to have the active cluster's offsets, and it has records of its
+    own at some of them."""
     GONE = "GONE"
     """Neither cluster has it any more."""
     NEW = "NEW"
@@ -99,8 +109,10 @@ class TopicState:
     """Those of the topic with this name that is copied from the active cluster; 0:
     there is none."""
     own: str = ""
-    """Of a shorter topic: a partition with records that the active cluster does not
-    have, in place of what was lost."""
+    """Of a shorter topic, and of one that is to have the active cluster's offsets:
+    where it has records that the active cluster does not have."""
+    same: bool = False
+    """Whether it has the active cluster's offsets: the flow home fills it itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +146,20 @@ class Returned:
     @property
     def restorable(self) -> tuple[str, ...]:
         """The topics that `--restore` fills; none if another one is wrong as well."""
-        if any(each.kind is ReturnedKind.SHORTER for each in self.wrong):
+        if any(each.kind is ReturnedKind.SHORTER and (each.own or not each.same)
+               for each in self.wrong):  # fmt: skip
             return ()
         return tuple(each.topic for each in self.wrong)
+
+    @property
+    def copied_again(self) -> dict[str, bool]:
+        """Those of them that the flow home fills; and whether it has to be deleted."""
+        deleted = (ReturnedKind.SHORTER, ReturnedKind.DIVERGED)
+        return {
+            each.topic: each.kind in deleted
+            for each in self.wrong
+            if each.same and each.topic in self.restorable
+        }
 
     @property
     def missing(self) -> frozenset[str]:
@@ -193,7 +216,8 @@ def look(stage: Stage) -> Returned:
         for key, each in known.positions.items()
         if scopes.has_topic(stage.pair, key[0], stage.flow)
     }
-    topics = _topics(stage, positions)
+    copies = {topic: note.copy_id for topic, note in known.terms.items()}
+    topics = _topics(stage, positions, copies)
     tail, left, beside = -1, "", False
     # Topic ids tell a rebuilt cluster's topics from those that were copied.
     ids = NO_ID not in {
@@ -233,8 +257,10 @@ def require_ready(stage: Stage, found: Returned, *, restores: bool = False) -> N
     out, home = stage.reverse.name, stage.way
     filled = found.restorable
     for each in found.wrong:
-        if each.kind is ReturnedKind.SHORTER:
+        if each.kind is ReturnedKind.SHORTER and each.topic not in filled:
             raise StepError(_shorter(stage, found, each))
+        if each.kind is ReturnedKind.RECREATED and each.own:
+            raise StepError(_foreign(each.own, stage.flow))
     if filled and not restores:
         raise StepError(
             f"{found.text}. With --restore, `mirror failback` creates what is missing "
@@ -253,7 +279,8 @@ def require_ready(stage: Stage, found: Returned, *, restores: bool = False) -> N
             "which records were copied; nothing has changed"
         )
     if filled and found.settled_beside:
-        require_possible(stage, filled)
+        again = found.copied_again
+        require_possible(stage, [each for each in filled if each not in again])
     elif found.unsettled:
         raise StepError(
             f"{found.unsettled}: `mirror tail list '{stage.way_back}'` shows what is "
@@ -301,8 +328,11 @@ def grow(stage: Stage, found: Returned) -> list[str]:
 
 
 def _topics(
-    stage: Stage, positions: Mapping[tuple[str, int], Position]
+    stage: Stage,
+    positions: Mapping[tuple[str, int], Position],
+    copies: Mapping[str, str],
 ) -> tuple[TopicState, ...]:
+    """`copies`: the topic ids of copies with the same offsets, by topic."""
     back, active, out = stage.target, stage.source, stage.reverse
     here, active_topics = back.topics(), active.topics()
     there = {each.topic: each.partitions for each in select(active, stage.flow).topics}
@@ -317,18 +347,53 @@ def _topics(
         copy = out.replication_policy.target_topic(topic)
         if kinds[topic] is ReturnedKind.ABSENT and copy not in active_topics:
             kinds[topic] = ReturnedKind.GONE
-    same = [topic for topic, kind in kinds.items() if kind is ReturnedKind.SAME]
-    lost = _lost(back, {topic: known[topic] for topic in same})
+    there_still = [topic for topic, kind in kinds.items() if kind is ReturnedKind.SAME]
+    lost = _lost(back, {topic: known[topic] for topic in there_still})
+    same = {
+        topic: copy
+        for topic, copy_id in copies.items()
+        if topic in kinds
+        and (copy := out.replication_policy.target_topic(topic)) in active_topics
+        and active_topics[copy].topic_id.hex == copy_id
+    }
+    left = [topic for topic in same if topic in here and topic not in lost]
+    diverged = _diverged(stage, {topic: same[topic] for topic in left})
+    kinds |= dict.fromkeys(lost, ReturnedKind.SHORTER)
+    kinds |= dict.fromkeys(diverged & {*there_still}, ReturnedKind.DIVERGED)
+    lost |= {topic: topic for topic in diverged - {*there_still}}
     return tuple(
         TopicState(
             topic=topic,
-            kind=ReturnedKind.SHORTER if topic in lost else kind,
+            same=topic in same,
+            kind=kind,
             here=here[topic].partitions if topic in here else 0,
             there=there.get(topic, 0),
             own=lost.get(topic, ""),
         )
         for topic, kind in kinds.items()
     )
+
+
+def _diverged(stage: Stage, names: Mapping[str, str]) -> set[str]:
+    """Of topics that are to have the offsets of the active cluster, those with other
+    records at their end than that has, or more. `names`: what they are called there.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    if not names:
+        return set()
+    # Only here: it loads kernels.
+    from mirror.copying.same_offsets import equal_ends  # noqa: PLC0415
+
+    here = stage.target.topics(names)
+    keys = {
+        (topic, n): (name, n)
+        for topic, name in names.items()
+        for n in range(here[topic].partitions)
+    }
+    equal = equal_ends(stage.target, stage.source, keys)
+    return {topic for (topic, _), alike in equal.items() if not alike}
 
 
 def _kind(known: Mapping[int, Position], here: Topic | None) -> ReturnedKind:
@@ -459,11 +524,14 @@ def require_no_own(
             )
         first = found.get(key, logs[key].start)
         if _has_records(back, key, logs[key], first):
-            raise StepError(
-                f"{key[0]}-{key[1]} was re-created on {home.target} and has records "
-                f"that did not come from {home.source}: move them away and delete the "
-                "topic, then run this again"
-            )
+            raise StepError(_foreign(f"{key[0]}-{key[1]}", home))
+
+
+def _foreign(where: str, home: FlowConfig) -> str:
+    return (
+        f"{where} was re-created on {home.target} and has records that did not come "
+        f"from {home.source}: move them away and delete the topic, then run this again"
+    )
 
 
 def _has_records(cluster: Cluster, key: TopicPartition, log: Edges, first: int) -> bool:
@@ -479,16 +547,17 @@ def _has_records(cluster: Cluster, key: TopicPartition, log: Edges, first: int) 
 # ---- fills topics that are gone or were re-created ----
 
 
-def restore(
-    stage: Stage, topics: Collection[str], *, show: Callable[[str], None]
-) -> None:
-    """Fill these topics; `show` gets a line for each.
+def restore(stage: Stage, found: Returned, *, show: Callable[[str], None]) -> None:
+    """Fill the topics that can be; `show` gets a line for each.
 
     Raises:
         FencedError: another command began meanwhile.
         MirrorError: a cluster refuses or does not answer; run it again.
     """
+    again = found.copied_again
+    topics = [each for each in found.restorable if each not in again]
     require_possible(stage, topics)
+    _copy_again(stage, again, show=show)
     home, back = stage.flow, stage.target
     names = origins(stage, topics)
     producer = Producer(
@@ -497,7 +566,10 @@ def restore(
         transaction_timeout_ms=int(home.transaction_timeout_seconds * 1000),
     )
     producer.take_over()
-    known = _fence_others(stage, topics)
+    known = _fence_others(stage, found.restorable)
+    if not topics:
+        _pass(stage, producer, origins(stage, again), ())
+        return
     # The flow home writes copies of other names nowhere near these.
     paused = sorted(set(topics) & copied_home(stage).keys())
     for topic in paused:
@@ -525,7 +597,55 @@ def restore(
             came_home += blocks
         show(f"{topic} on {home.target} has {count} records again")
     _resume(stage, producer, parts, paused)
-    _pass(stage, producer, names, came_home)
+    _pass(stage, producer, names | origins(stage, again), came_home)
+
+
+def _copy_again(
+    stage: Stage, topics: Mapping[str, bool], *, show: Callable[[str], None]
+) -> None:
+    """Let the flow home copy these topics with their offsets, from their first record
+    up to where the active cluster ends now; it must run. Those of which that is said
+    are deleted first.
+
+    Raises:
+        MirrorError: a cluster refuses or does not answer; run it again.
+    """
+    home, active, back = stage.flow, stage.source, stage.target
+    for topic in sorted(each for each, deleted in topics.items() if deleted):
+        topic_admin.delete_topic(back, back.topics([topic])[topic].topic_id, topic)
+        show(f"{topic} on {home.target} is deleted: {home.name} copies it again")
+    names = origins(stage, topics)
+    there = active.topics(names.values())
+    keys = [(name, n) for name in names.values() for n in range(there[name].partitions)]
+    ends = topic_admin.offsets_of_all(
+        active, keys, timestamp=topic_admin.LATEST, committed=False
+    )
+    name, told_at = progress.topic_name(home.source), time.monotonic()
+    while left := _not_copied(progress.read_existing(back, name), ends, names, back):
+        if time.monotonic() > told_at + _TELL_SECONDS:
+            told_at = time.monotonic()
+            show(f"{home.name} still has {left} offsets to copy again")
+        time.sleep(_POLL_SECONDS)
+    for topic in sorted(topics):
+        show(f"{topic} on {home.target} has its records again, with their offsets")
+
+
+def _not_copied(
+    known: Progress,
+    ends: Mapping[TopicPartition, int],
+    names: Mapping[str, str],
+    back: Cluster,
+) -> int:
+    """How many offsets the flow home has not copied up to these ends, of the topics
+    that `origins` says.
+    """
+    here, left = back.topics(names), 0
+    topics = {origin: topic for topic, origin in names.items()}
+    for (origin, number), end in ends.items():
+        note, at = known.terms.get(origin), known.positions.get((origin, number))
+        follows = note and note.copy_id == here[topics[origin]].topic_id.hex
+        left += max(end - (at.offset if at is not None and follows else 0), 0)
+    return left
 
 
 def _fence_others(stage: Stage, topics: Collection[str]) -> Progress:

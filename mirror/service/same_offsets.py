@@ -19,16 +19,21 @@ from mirror.clusters import hanging
 from mirror.clusters.admin import brokers, configs, topic_admin
 from mirror.errors import AuthorizationError, ClusterError, MirrorError
 from mirror.offsets import progress, starting
+from mirror.offsets.runs import Block, identical
 from mirror.offsets.terms import TermNote
 from mirror.records import records
 from mirror.records.writing import idempotent
-from mirror.service.ownership import take_over_id, write_as_owner
+from mirror.service.ownership import (
+    PositionUpdate,
+    rewrite_progress,
+    take_over_id,
+    write_as_owner,
+)
 from mirror.service.scheduler import Job
 from mirror.topics import padding
 from mirror.topics.merging import Merging
 from mirror.topics.same_offsets import (
     Edges,
-    firsts,
     is_excluded,
     why_begun,
     why_translated,
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.transactions import Producer
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.offsets.progress import Progress
+    from mirror.offsets.progress import Position, Progress
     from mirror.service.ownership import Owned
     from mirror.topics.topics import MirroredTopic
 
@@ -93,7 +98,8 @@ def decide(
     name = progress.topic_name(flow.source)
     known = progress.read(target, name)
     judged = judge(flow, config, source, target, found, known=known)
-    new = _notes(target, judged, known)
+    in_pair = bool(config.pairs_of(flow.source, flow.target))
+    new = _notes(target, judged, known, in_pair=in_pair)
     if new:
         # Positions in a copy that was deleted say nothing about the new one.
         begun = {
@@ -143,6 +149,71 @@ def _delete(flow: FlowConfig, target: Cluster, topic: MirroredTopic) -> str:
     return "its copy is made again: it had too much padding"
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A topic whose copy begins."""
+
+    topic: MirroredTopic
+    firsts: Mapping[int, int] = field(default_factory=dict)
+    ends: Mapping[int, int] = field(default_factory=dict)
+    """By partition, where the source's log begins and ends, if not at 0."""
+
+
+def note_ends(flow: FlowConfig, target: Cluster) -> None:
+    """Once nobody copies any more, note how far copies with the source's offsets are:
+    slots do that once a second. Groups and losses are told by what is noted.
+
+    Raises:
+        FencedError: a run of the flow started meanwhile; nothing was written.
+        ClusterError: the target does not answer.
+    """
+    name = progress.topic_name(flow.source)
+    known = progress.read_existing(target, name)
+    shown = target.topics(
+        [flow.replication_policy.target_topic(t) for t in known.terms]
+    )
+    copies = {
+        (copy, number): (topic, number)
+        for topic, note in known.terms.items()
+        if (copy := flow.replication_policy.target_topic(topic))
+        and shown[copy].topic_id.hex == note.copy_id
+        for number in range(shown[copy].partitions)
+        if (topic, number) in known.positions
+    }
+    if not copies:
+        return
+    # Only here: it loads kernels.
+    from mirror.copying.same_offsets import grown  # noqa: PLC0415
+
+    more = grown(
+        target,
+        {where: known.terms[t].term(n) for where, (t, n) in copies.items()},
+        {where: known.positions[key].offset for where, key in copies.items()},
+    )
+
+    def decide(now: Mapping[TopicPartition, Position]) -> PositionUpdate:
+        moved = {copies[where]: end for where, end in more.items()}
+        return PositionUpdate(
+            positions={
+                key: replace(now[key], offset=end, leader_epoch=-1)
+                for key, end in moved.items()
+            },
+            blocks=[
+                Block(
+                    topic=topic, partition=number, target_topic=where[0],
+                    topic_id=now[topic, number].topic_id,
+                    copy_id=shown[where[0]].topic_id,
+                    runs=identical(now[topic, number].offset, more[where]),
+                )
+                for where in more
+                for topic, number in [copies[where]]
+            ],
+        )  # fmt: skip
+
+    if more:
+        rewrite_progress(flow, target, decide)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """What a run decides, before it notes or changes anything."""
@@ -151,10 +222,8 @@ class Judged:
     translated: Mapping[str, str] = field(default_factory=dict)
     waiting: Mapping[str, str] = field(default_factory=dict)
     """As of `SameOffsets`."""
-    able: Mapping[str, tuple[MirroredTopic, Mapping[int, int]]] = field(
-        default_factory=dict
-    )
-    """Topics whose copies can begin with the source's offsets, and with which."""
+    able: Mapping[str, Beginning] = field(default_factory=dict)
+    """Topics whose copies can begin with the source's offsets."""
     equal: frozenset[str] = frozenset()
     """Of these, topics that the flow back has copied: there is nothing to pad."""
     changed: Mapping[str, TermNote] = field(default_factory=dict)
@@ -209,7 +278,7 @@ def judge(
     ]
     logs, copies = _edges(source, target, left, shown)
     equal = _equal(flow, config, source, left, shown)  # after the ends of logs
-    able: dict[str, tuple[MirroredTopic, Mapping[int, int]]] = {}
+    able: dict[str, Beginning] = {}
     changed: dict[str, TermNote] = {}
     too_long = []
     for each in left:
@@ -221,12 +290,14 @@ def judge(
                 changed[each.topic] = now
             continue
         if each.topic in equal:
-            able[each.topic] = each, {}
+            able[each.topic] = Beginning(each)
             continue
         most = flow.most_padded_offsets
         reason, is_known = why_begun(each, logs, copies, copy, most=most)
         if not reason:
-            able[each.topic] = each, firsts(each, logs)
+            able[each.topic] = Beginning(
+                each, _some(each, logs.first), _some(each, logs.end)
+            )
         else:
             (translated if is_known else waiting)[each.topic] = reason
     waiting |= dict.fromkeys(excluded, _NOT_TRANSLATED)
@@ -341,7 +412,17 @@ def _impossible(
     return translated, waiting
 
 
-def _notes(target: Cluster, judged: Judged, known: Progress) -> dict[str, TermNote]:
+def _some(
+    topic: MirroredTopic, offsets: Mapping[TopicPartition, int]
+) -> dict[int, int]:
+    """Those of a topic that are not 0, by partition."""
+    found = {n: offsets.get((topic.topic, n), 0) for n in range(topic.partitions)}
+    return {number: offset for number, offset in found.items() if offset}
+
+
+def _notes(
+    target: Cluster, judged: Judged, known: Progress, *, in_pair: bool
+) -> dict[str, TermNote]:
     """The notes to write."""
     made = {
         topic: note
@@ -354,16 +435,17 @@ def _notes(target: Cluster, judged: Judged, known: Progress) -> dict[str, TermNo
     producer_id = next((each.producer_id for each in known.terms.values()), None)
     if producer_id is None:
         producer_id = idempotent(target).producer_id
-    shown = target.topics([each.target_topic for each, _ in judged.able.values()])
+    shown = target.topics([e.topic.target_topic for e in judged.able.values()])
     return made | {
         name: TermNote(
             producer_id=producer_id,
-            topic_id=topic.topic_id,
-            copy_id=shown[topic.target_topic].topic_id.hex,
-            firsts=begins,
-            padded=not begins,
+            topic_id=each.topic.topic_id,
+            copy_id=shown[each.topic.target_topic].topic_id.hex,
+            firsts=each.firsts,
+            ends=each.ends if in_pair else {},
+            padded=not each.firsts,
         )
-        for name, (topic, begins) in judged.able.items()
+        for name, each in judged.able.items()
     }
 
 

@@ -97,9 +97,3 @@ def why_begun(
                 f"most_padded_offsets is {most}"
             ), True
     return "", True
-
-
-def firsts(topic: MirroredTopic, source: Edges) -> dict[int, int]:
-    """By partition, where the source's log begins if not at 0."""
-    found = {n: source.first.get((topic.topic, n), 0) for n in range(topic.partitions)}
-    return {number: first for number, first in found.items() if first}

@@ -81,7 +81,7 @@ class Failed:
         stage = self.stage()
         found = failback.look(stage)
         failback.require_ready(stage, found, restores=True)
-        failback.restore(stage, set(found.restorable), show=lambda _: None)
+        failback.restore(stage, found, show=lambda _: None)
         return failback.look(stage)
 
     def proven(

@@ -176,8 +176,7 @@ class _Switches:
                 clusters["A"].network, "c", brokers=1, v2=True, by_id=True
             )
         self.same = self.keeps_names and not feeding and random.random() < 0.7
-        """Whether copies have the same offsets. Nobody may write to both clusters then,
-        and none is given up."""
+        """Whether copies have the same offsets. Nobody may write to both clusters."""
         acl = acl or self.same
         begins = {"start": random.choice(("earliest", "latest"))}
         self.registries: dict[str, ModelRegistry] = {}
@@ -435,7 +434,11 @@ class _Switches:
         if fed is not None:
             once.append((_DEATHS, lambda: self._lose_the_fed(fed)))
         if self.same:
-            once = [(_GROWTHS, self._grow)]
+            once = [
+                each
+                for each in once
+                if each[1] not in (self.lose_a_journal, self.expire)
+            ]
         for chance, happens in once:
             if random.random() < chance:
                 self.world.after(random.uniform(1, _STRUCK_SECONDS), happens)
@@ -460,6 +463,7 @@ class _Switches:
         asked = commands._Asked(
             kind=kind, flow=f"{source}->{target}", config=_FILE, abort=abort,
             force=force, step_timeout=_STEP_SECONDS, failback=failback,
+            restore=failback and self.same,
             role_only=role_only, change=Change(yes=True),
         )  # fmt: skip
         text += "".join(name for name, given in options.items() if given)
@@ -567,7 +571,8 @@ class _Switches:
             return False
         dice = self.world.random.random()
         if dice < 0.6:
-            self.settle_tail(made.source, made.target, skips=dice < 0.15)
+            skips = dice < 0.15 or self.same
+            self.settle_tail(made.source, made.target, skips=skips)
         else:
             self.command(made.target, made.source, abort=False, failback=True)
         return True
@@ -811,8 +816,12 @@ class _Switches:
 
     def _switch_now(self, active: str, other: str) -> None:
         end = self.world.now + _CALM_SECONDS
+        made = self.failover(self.entries()) if self.same else None
+        home = made is not None and (made.target, made.source) == (active, other)
         while True:
-            process = self._done(self.command(active, other, abort=False))
+            process = self._done(
+                self.command(active, other, abort=False, failback=home)
+            )
             if (error := self.errors.get(process)) is None:
                 break
             if self.world.now > end:
@@ -1013,7 +1022,7 @@ class _Switches:
         Raises:
             WrongError: one offset has different records on the two clusters.
         """
-        for name in PARTITIONS if self.same else ():
+        for name in PARTITIONS if self.same and not self.for_good else ():
             one, other = (each.topics[name] for each in self.clusters.values())
             for number, (a, b) in enumerate(
                 zip(one.partitions, other.partitions, strict=True)
@@ -1398,7 +1407,7 @@ def _settle(switches: _Switches, end: float) -> None:
             if run is not None or pending:
                 switches.settle(run or pending[-1])
             elif (made := switches.failover(entries)) and switches.tail_of(made):
-                skips = world.random.random() < 0.3
+                skips = world.random.random() < 0.3 or switches.same
                 switches.settle_tail(made.source, made.target, skips=skips)
             else:
                 switches.type_something()

@@ -18,6 +18,7 @@ from mirror.recovery.stage import Done, Stage, StepError
 from mirror.recovery.steps import checks
 from mirror.recovery.steps.checks import Seen
 from mirror.recovery.steps.fence import cut_of
+from mirror.service import same_offsets
 from mirror.service.ownership import take_over
 from mirror.status.wording import some
 
@@ -89,6 +90,8 @@ def _stop(stage: Stage) -> Done:
         stage.note({})
         # The source is gone: only the target's journal knows of the run.
         take_over(stage.flow, stage.target, roles={stage.pair.name: stage.epochs})
+        if stage.flow.offsets == "same":
+            same_offsets.note_ends(stage.flow, stage.target)
         ours = progress.read(stage.target, name, committed=False)
         until = time.monotonic() + _WATCH_SECONDS
         while time.monotonic() < until:

@@ -151,7 +151,10 @@ def settle(
     owner = ownership.take_over(flow, target)
     known = progress.read(target, progress.topic_name(flow.source))
     done: dict[TopicPartition, int] = {}
-    for part in survey(flow, source, target, seen=settling.seen).partitions:
+    found = survey(flow, source, target, seen=settling.seen).partitions
+    if settling.way is Way.REPLAY:
+        _require_translated(settling, known, found)
+    for part in found:
         behind = _behind(flow, part, known)
         if part.unmoved:
             _commit(target, owner, behind)
@@ -170,6 +173,32 @@ def settle(
             done[part.key] = done.get(part.key, 0) + len(piece)
             show(sum(done.values()))
     return done
+
+
+def _require_translated(
+    settling: TailSettling, known: Progress, found: Sequence[TailPartition]
+) -> None:
+    """Refuse to replay into copies with the source's offsets: the marker that ends a
+    transaction has an offset as well, and the other cluster could not give it to
+    nothing.
+
+    Raises:
+        MirrorError: a chosen record belongs into one.
+    """
+    for part in found:
+        copy = _copy_of(settling.target, part)
+        note = known.terms.get(part.topic)
+        if (
+            note is not None
+            and note.copy_id == copy.topic_id.hex
+            and chosen(part, settling.order.choice).any()
+        ):
+            raise MirrorError(
+                f"{settling.flow.name}: nothing of {part.topic} can be replayed: "
+                "both clusters have the same offsets (offsets: same), and a replay "
+                "would leave markers of transactions between records; `mirror tail "
+                "export` it, and let applications write it again, or `mirror tail skip`"
+            )
 
 
 def _behind(
