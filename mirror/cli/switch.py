@@ -188,7 +188,8 @@ def failback(
         bool,
         typer.Option(
             "--restore",
-            help="First fill topics of A from B that are gone or were re-created.",
+            help="First fill topics of A from B that are gone, were re-created or have "
+            "diverged.",
         ),
     ] = False,
     step_timeout: StepTimeout = 60.0,
@@ -202,8 +203,9 @@ def failback(
     has more partitions, B gets as many, and the command says from when on keys are
     spread differently. Where topics of A are gone or were re-created, or A has another
     cluster id, --restore creates or empties them and fills them from B: what was born
-    on A comes home as it was. Then it makes the switch B->A: nothing is lost, and
-    nothing is read or copied twice.
+    on A comes home as it was. With offsets: same, topics of A with records of their own
+    (DIVERGED) are deleted, once their tail is settled, and B->A copies them again. Then
+    it makes the switch B->A: nothing is lost, and nothing is read or copied twice.
 
     Until step 7 a failure undoes the switch, and so does --abort; partitions that were
     added stay. Whatever stops the command, run it again, on any machine.

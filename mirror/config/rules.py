@@ -165,7 +165,7 @@ def _same_offsets_in_pairs(config: MirrorConfig, names: Mapping[str, str]) -> li
 def _why_not_same(flow: FlowConfig, back: FlowConfig | None, pair: PairConfig) -> str:
     if pair.both_ways:
         return "clusters written at once give offsets twice; turn both_ways off"
-    if flow.policy != "identity":
+    if flow.replication_policy.names_source:
         return "both clusters write one topic by turns; set policy: identity"
     if not flow.provenance:
         return "only the header says which records came back; turn provenance on"

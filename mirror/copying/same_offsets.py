@@ -174,8 +174,8 @@ def grown(
     terms: Mapping[TopicPartition, Term],
     noted: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Of copies that nobody writes now, those of which more is copied than is noted, as
-    far as leaders show it; and where they end.
+    """Of copies that no slot writes now, those of which more is copied than is noted,
+    as far as leaders show it; and where they end.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -198,7 +198,7 @@ class _Behind:
     last: _Found
     """The last record."""
     ours: bool
-    """Whether our producer wrote something there, and nobody else did."""
+    """Whether our producer wrote something there, and no other one did."""
 
 
 def _look_behind(

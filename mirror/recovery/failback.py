@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from mirror.offsets.progress import Progress
     from mirror.offsets.reverse_start import Edges
     from mirror.offsets.runs import RunArray
+    from mirror.offsets.terms import TermNote
     from mirror.records.listing import Listed
     from mirror.recovery.stage import Stage
 
@@ -153,7 +154,7 @@ class Returned:
 
     @property
     def copied_again(self) -> dict[str, bool]:
-        """Those of them that the flow home fills; and whether it has to be deleted."""
+        """Those of them that the flow home fills, and if they are deleted before."""
         deleted = (ReturnedKind.SHORTER, ReturnedKind.DIVERGED)
         return {
             each.topic: each.kind in deleted
@@ -216,8 +217,7 @@ def look(stage: Stage) -> Returned:
         for key, each in known.positions.items()
         if scopes.has_topic(stage.pair, key[0], stage.flow)
     }
-    copies = {topic: note.copy_id for topic, note in known.terms.items()}
-    topics = _topics(stage, positions, copies)
+    topics = _topics(stage, positions, known.terms)
     tail, left, beside = -1, "", False
     # Topic ids tell a rebuilt cluster's topics from those that were copied.
     ids = NO_ID not in {
@@ -330,9 +330,9 @@ def grow(stage: Stage, found: Returned) -> list[str]:
 def _topics(
     stage: Stage,
     positions: Mapping[tuple[str, int], Position],
-    copies: Mapping[str, str],
+    copied: Mapping[str, TermNote],
 ) -> tuple[TopicState, ...]:
-    """`copies`: the topic ids of copies with the same offsets, by topic."""
+    """`copied`: how the flow out has written copies with the same offsets."""
     back, active, out = stage.target, stage.source, stage.reverse
     here, active_topics = back.topics(), active.topics()
     there = {each.topic: each.partitions for each in select(active, stage.flow).topics}
@@ -349,12 +349,16 @@ def _topics(
             kinds[topic] = ReturnedKind.GONE
     there_still = [topic for topic, kind in kinds.items() if kind is ReturnedKind.SAME]
     lost = _lost(back, {topic: known[topic] for topic in there_still})
+    home = progress.read_existing(back, progress.topic_name(active.alias)).terms
     same = {
         topic: copy
-        for topic, copy_id in copies.items()
-        if topic in kinds
-        and (copy := out.replication_policy.target_topic(topic)) in active_topics
-        and active_topics[copy].topic_id.hex == copy_id
+        for topic, copy in origins(stage, kinds).items()
+        if copy in active_topics
+        and active_topics[copy].topic_id.hex
+        in (
+            copied[topic].copy_id if topic in copied else "",
+            home[copy].topic_id if copy in home else "",
+        )
     }
     left = [topic for topic in same if topic in here and topic not in lost]
     diverged = _diverged(stage, {topic: same[topic] for topic in left})

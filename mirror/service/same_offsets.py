@@ -160,8 +160,8 @@ class Beginning:
 
 
 def note_ends(flow: FlowConfig, target: Cluster) -> None:
-    """Once nobody copies any more, note how far copies with the source's offsets are:
-    slots do that once a second. Groups and losses are told by what is noted.
+    """Once no slot copies any more, note how far copies with the source's offsets are,
+    as slots do once a second. Where groups go on, and what is lost, follows from it.
 
     Raises:
         FencedError: a run of the flow started meanwhile; nothing was written.

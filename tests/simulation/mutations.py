@@ -21,7 +21,7 @@ from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
 from mirror.copying import gaps, same_offsets, slot, take_over, target, transaction
 from mirror.copying.intake import Intake
-from mirror.copying.same_offsets import CopyEnd, SameOffsetsWriter
+from mirror.copying.same_offsets import SameOffsetsWriter
 from mirror.copying.slot import Slot
 from mirror.copying.take_over import Found
 from mirror.copying.target import Endings, PathStage, TransactionPath
@@ -462,11 +462,9 @@ def high_watermarks_are_ends() -> AbstractContextManager[Any]:
     return _patched(same_offsets.topic_admin, "epoch_ends", ends)
 
 
-def states_are_not_looked_at() -> AbstractContextManager[Any]:
-    """What a leader knows of the producer is not held against the copy's end."""
-    return _patched(
-        same_offsets, "_judged", lambda _where, _term, end, _state: CopyEnd(offset=end)
-    )
+def anybodys_records_are_ours() -> AbstractContextManager[Any]:
+    """What a copy has behind the noted offset is taken for what a slot wrote."""
+    return _patched(same_offsets, "_is_ours", lambda *_: True)
 
 
 def last_records_are_not_compared() -> AbstractContextManager[Any]:
@@ -548,7 +546,7 @@ OF_SAME: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     each.__name__: each
     for each in (
         answers_are_not_checked, producers_are_never_forgotten, ends_are_not_asked,
-        high_watermarks_are_ends, states_are_not_looked_at,
+        high_watermarks_are_ends, anybodys_records_are_ours,
         last_records_are_not_compared, lost_ends_do_not_matter,
         any_leader_has_lost_its_end, unknown_configs_are_good,
         old_positions_count, each_slot_counts_for_itself,

@@ -84,7 +84,7 @@ class Taking:
             )
             for partition in range(len(logs))
         }
-        self.intake.begin(self.wanted, {"A.t": 1 << 20}, {"t": _ID}, {})
+        self.intake.begin(self.wanted, {"A.t": 1 << 20}, {"t": _ID}, {}, {})
         self.rewriter = Rewriter(
             provenance.via(source_alias="A", source_id="S", target_id="T"),
             codec=None,

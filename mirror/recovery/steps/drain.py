@@ -18,7 +18,6 @@ from mirror.recovery.stage import Done, Stage, StepError
 from mirror.recovery.steps import checks
 from mirror.recovery.steps.checks import Seen
 from mirror.recovery.steps.fence import cut_of
-from mirror.service import same_offsets
 from mirror.service.ownership import take_over
 from mirror.status.wording import some
 
@@ -91,7 +90,10 @@ def _stop(stage: Stage) -> Done:
         # The source is gone: only the target's journal knows of the run.
         take_over(stage.flow, stage.target, roles={stage.pair.name: stage.epochs})
         if stage.flow.offsets == "same":
-            same_offsets.note_ends(stage.flow, stage.target)
+            # Only here: it loads what other switches do not need.
+            from mirror.service.same_offsets import note_ends  # noqa: PLC0415
+
+            note_ends(stage.flow, stage.target)
         ours = progress.read(stage.target, name, committed=False)
         until = time.monotonic() + _WATCH_SECONDS
         while time.monotonic() < until:
