@@ -121,7 +121,19 @@ class Run:
         """Whether it ended where another run took its place, which undoes it as well,
         if that is given up.
         """
-        return any(e.step == END and INSTEAD in e.details for e in self.entries)
+        return not self.moved and self._was_replaced
+
+    @property
+    def left_off(self) -> bool:
+        """Whether another run took its place after it had made a cluster active: if
+        that is given up, this one is to be finished.
+        """
+        return self.moved and self.first.step != ROLE and self._was_replaced
+
+    @property
+    def _was_replaced(self) -> bool:
+        ends = [each for each in self.entries if each.step == END]
+        return bool(ends) and INSTEAD in ends[-1].details
 
     @property
     def left(self) -> tuple[str, ...]:
@@ -298,7 +310,9 @@ def runs(entries: Sequence[Entry]) -> tuple[Run, ...]:
 def open_run(entries: Sequence[Entry]) -> Run | None:
     """The run that is neither through nor undone, if there is one. One that another run
     has overtaken is not: the role has left its source by an epoch as high as its own.
-    It began on a cluster that died, and who made the role did not know of it.
+    It began on a cluster that died, and who made the role did not know of it. One that
+    made the active cluster, and then gave way to a run that was undone, is open again:
+    applications may have no rights yet.
     """
     made = newest_role(entries)
 
@@ -310,8 +324,11 @@ def open_run(entries: Sequence[Entry]) -> Run | None:
             and made.epoch >= first.epoch
         )
 
-    found = (run for run in reversed(runs(entries)) if run.open and not overtaken(run))
-    return next(found, None)
+    known = runs(entries)
+    found = (run for run in reversed(known) if run.open and not overtaken(run))
+    if (run := next(found, None)) is not None or made is None:
+        return run
+    return next((r for r in known if r.first.run == made.run and r.left_off), None)
 
 
 def to_undo(entries: Sequence[Entry], pair: PairConfig) -> tuple[Run, ...]:

@@ -37,11 +37,11 @@ from mirror.config import scopes
 from mirror.copying import gaps, provenance
 from mirror.copying.gaps import Suspect
 from mirror.errors import NoLeaderError
-from mirror.offsets import progress, runs
+from mirror.offsets import progress, runs, standby
 from mirror.offsets.progress import NO_ID, Position
 from mirror.offsets.reverse_start import edges, find_starts
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block
-from mirror.pairs import control
+from mirror.pairs import control, risk
 from mirror.pairs.losses import Cause
 from mirror.pairs.roles import owed
 from mirror.proofs.log_stream import LogStream, OffsetRange
@@ -624,32 +624,39 @@ def _copy_again(
     ends = topic_admin.offsets_of_all(
         active, keys, timestamp=topic_admin.LATEST, committed=False
     )
-    name, told_at = progress.topic_name(home.source), time.monotonic()
-    while left := _not_copied(progress.read_existing(back, name), ends, names, back):
+    told_at = time.monotonic()
+    while left := _not_copied(home, back, ends, names):
         if time.monotonic() > told_at + _TELL_SECONDS:
             told_at = time.monotonic()
-            show(f"{home.name} still has {left} offsets to copy again")
+            show(f"waiting for {home.name}: {left}")
         time.sleep(_POLL_SECONDS)
     for topic in sorted(topics):
         show(f"{topic} on {home.target} has its records again, with their offsets")
 
 
 def _not_copied(
-    known: Progress,
+    home: FlowConfig,
+    back: Cluster,
     ends: Mapping[TopicPartition, int],
     names: Mapping[str, str],
-    back: Cluster,
-) -> int:
-    """How many offsets the flow home has not copied up to these ends, of the topics
-    that `origins` says.
+) -> str:
+    """What the flow home has not copied up to these ends, of the topics that `origins`
+    says, in words; empty if it has, and its service has noted that.
     """
+    known = progress.read_existing(back, progress.topic_name(home.source))
     here, left = back.topics(names), 0
     topics = {origin: topic for topic, origin in names.items()}
     for (origin, number), end in ends.items():
         note, at = known.terms.get(origin), known.positions.get((origin, number))
         follows = note and note.copy_id == here[topics[origin]].topic_id.hex
         left += max(end - (at.offset if at is not None and follows else 0), 0)
-    return left
+    if left:
+        return f"{some(left, 'offset')} to copy again"
+    kept = standby.read(back, home.source, {risk.ENDS})
+    faults = {} if kept is None else risk.faults(kept)
+    for key in sorted(faults.keys() & ends.keys()):
+        return f"{key[0]}-{key[1]} is FAULTED: {faults[key]}"
+    return ""
 
 
 def _fence_others(stage: Stage, topics: Collection[str]) -> Progress:

@@ -185,15 +185,15 @@ class Operator:
             self._terms.did(name, done, time.monotonic() - began)
 
     def _end_for_another(self, run: Run) -> None:
-        """The open run ends, as this one takes its place. If it has moved it is
-        through; else what it did is undone if this one is given up.
+        """The open run ends, as this one takes its place. If this one is given up, it
+        is to be finished if it has moved; else what it did is undone.
         """
         ends = self._ends
         self._ends = run.first.source, run.first.target
+        by = {roles.INSTEAD: str(self._kind)}
         if run.moved:
-            self._note((roles.END, StepState.DONE, {}))
+            self._note((roles.END, StepState.DONE, by))
         else:
-            by = {roles.INSTEAD: str(self._kind)}
             self._note((roles.END, StepState.UNDONE, by))
             self._older = (*self._older, self._require_run())
         self.run, self._ends = None, ends
