@@ -23,7 +23,7 @@ from tests.harness.commands import answered
 from tests.harness.group_moves import committed
 from tests.harness.load import NumberedLoad, keys, producer, send
 from tests.harness.service import RunningMirror, config_for
-from tests.harness.switching import Switch, pair_of
+from tests.harness.switching import Switch, command, pair_of
 from tests.harness.waiting import wait_for
 from tests.harness.witness import read_topic
 
@@ -167,6 +167,61 @@ def test_a_pair_keeps_its_offsets_there_and_back(
     logs = {alias: _log(bootstrap, topic_name) for alias, bootstrap in ends.items()}
     assert logs[one] == logs[two]
     assert sum(map(len, logs[one].values())) == len(application.written)
+
+
+@pytest.mark.full
+def test_a_tail_is_settled_and_its_topic_copied_again(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A failover leaves a tail of one topic on A, at offsets that B gives to others.
+    The topic stops as DIVERGED, the other one goes on by itself. A replay is refused;
+    once the tail is skipped, a failback with --restore copies the topic again, and
+    both clusters have each acknowledged record but the tail at one offset.
+    """
+    one, two, other = "GONE", "STAYS", f"{topic_name}-other"
+    ends = {one: clusters["a"].bootstrap, two: clusters["b"].bootstrap}
+    for bootstrap in ends.values():
+        for name in (topic_name, other):
+            create_topic(bootstrap, name, _PARTITIONS)
+    application = Application(topic_name, _PARTITIONS, f"app-{topic_name}")
+    beside = Application(other, _PARTITIONS, f"app-{other}")
+    file = _FileReader(tmp_path / "offsets.json", topic_name)
+    document = pair_of((one, ends[one]), (two, ends[two]), topic_name)
+    document["defaults"] |= {
+        "topics": [topic_name, other], "policy": "identity", "offsets": "same"
+    }  # fmt: skip
+    with RunningMirror(document, tmp_path) as mirror:
+        mirror.wait_running(f"{one}->{two}")
+        for each in (application, beside):
+            each.write(ends[one], 300)
+        for name in (topic_name, other):
+            mirror.wait_copied(ends[one], name)
+        mirror.terminate()
+        application.write(ends[one], 30)
+        tail = set(application.written[-30:])
+        Switch(tmp_path, "failover", f"{one}/{two}", "--force", "--yes").succeeds()
+        for each in (application, beside):
+            each.write(ends[two], 100)
+        mirror.start()
+        wait_for(lambda: _log(ends[one], other) == _log(ends[two], other), 90, 0.5)
+        mirror.wait_until(lambda status: "diverged" in json.dumps(status).lower())
+        words = (f"{one}/{two}", "--yes")
+        refused = answered("tail", "replay", *words, "-c", tmp_path / "mirror.yaml")
+        assert (refused.returncode, "can be replayed" in refused.stderr) == (1, True)
+        command(tmp_path, "tail", "skip", *words)
+        home = Switch(tmp_path, "failback", f"{two}/{one}", "--restore", "--yes")
+        said = home.succeeds()
+        assert "copies it again" in "".join(home.said) + said
+        application.write(ends[one], 50)
+        file.goes_on(ends[one])
+        assert file.read == Counter(set(application.written) - tail)
+        mirror.wait_running(f"{one}->{two}")
+
+        def equal(name: str) -> bool:
+            return _log(ends[one], name) == _log(ends[two], name)
+
+        wait_for(lambda: equal(topic_name) and equal(other), 60, 0.5)
+        assert mirror.terminate() == 0
 
 
 def test_a_log_that_begins_late_and_a_group(
