@@ -330,6 +330,14 @@ class FlowConfig(
         description="With offsets: same, topics that are translated all the same. "
         "Empty: none.",
     )
+    on_hole: Literal["stop", "translate"] = setting(
+        default="stop",
+        on_change=Effect.RESTART,
+        description="With offsets: same, when the source has an offset without a "
+        "record to copy, such as the marker of a first transaction. stop: set the "
+        "partition aside until an operator decides; translate: the topic's copy has "
+        "offsets of its own from there on.",
+    )
     most_padded_offsets: Whole = setting(
         default=100_000_000,
         ge=0,

@@ -173,21 +173,27 @@ def grown(
     target: Cluster,
     terms: Mapping[TopicPartition, Term],
     noted: Mapping[TopicPartition, int],
-) -> dict[TopicPartition, int]:
-    """Of copies that no slot writes now, those of which more is copied than is noted,
-    as far as leaders show it; and where they end.
+) -> dict[TopicPartition, int | str]:
+    """Where copies end that no slot writes now, if all behind the noted offset was
+    copied; else why it is not known.
 
     Raises:
-        ClusterError: a cluster does not answer.
+        ClusterError: the target does not answer.
     """
     topics = target.topics({topic for topic, _ in terms})
     led = {where: at for where, at in noted.items() if _leader(topics, *where) >= 0}
-    looked = _look_behind(target, terms, led, topics, ())
-    return {
-        where: each.log.end
-        for where, each in looked.items()
-        if isinstance(each, _Behind) and each.ours
+    looked = _look_behind(target, terms, led, topics, led)
+    found: dict[TopicPartition, int | str] = {
+        where: f"{_name(where)} has no leader" for where in noted.keys() - led
     }
+    for where, each in looked.items():
+        if isinstance(each, str):
+            found[where] = each
+        elif each.log.end > noted[where] and not each.ours:
+            found[where] = f"{_name(where)} has records that mirror did not write"
+        else:
+            found[where] = each.log.end
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,10 @@ of the copy are one producer meanwhile, whose sequence numbers follow from offse
 Layout: key = 0xFFFF and the topic's name in UTF-8; value = JSON: `version` 1,
 `producer_id`, `epoch`, `topic_id` and `copy_id` in hex, `firsts`: by partition, the
 offset with sequence 0 where that is not 0, whether the copy is `padded` up to there,
-and `ends`: by partition, where the source's log ended when the copy was empty, if that
-is not 0. Earlier releases take the key for damage and copy nothing, since they would
-give copies offsets of their own.
+`ends`: by partition, where the source's log ended when the copy was empty, if that is
+not 0, and `ended`: null, or by partition, from where on the copy has offsets of its
+own. Earlier releases take the key for damage and copy nothing, since they would give
+copies offsets of their own.
 """
 
 from __future__ import annotations
@@ -90,6 +91,9 @@ class TermNote:
     epoch: int = 0
     firsts: Mapping[int, int] = field(default_factory=dict)
     ends: Mapping[int, int] = field(default_factory=dict)
+    ended: Mapping[int, int] | None = None
+    """By partition, from which offset on the copy has offsets of its own; None: it has
+    the source's."""
     padded: bool = True
     """Whether the copy has what comes before the first record; until then it gets no
     records."""
@@ -113,6 +117,9 @@ class TermNote:
             "copy_id": self.copy_id,
             "firsts": {str(number): first for number, first in self.firsts.items()},
             "ends": {str(number): end for number, end in self.ends.items()},
+            "ended": None
+            if self.ended is None
+            else {str(number): end for number, end in self.ended.items()},
             "padded": self.padded,
         }
         return _PREFIX + topic.encode(), json.dumps(told).encode()
@@ -144,6 +151,9 @@ def decode(key: bytes, value: bytes) -> tuple[str, TermNote]:
             copy_id=str(told["copy_id"]),
             firsts={int(n): int(first) for n, first in told["firsts"].items()},
             ends={int(n): int(end) for n, end in told.get("ends", {}).items()},
+            ended=None
+            if (ended := told.get("ended")) is None
+            else {int(n): int(end) for n, end in ended.items()},
             padded=bool(told["padded"]),
         )
     except MALFORMED as error:

@@ -21,7 +21,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.schema import for_tasks
 from mirror.config.section import Effect
 from mirror.copying import dead_letters
-from mirror.copying.lease import LeasePlan
+from mirror.copying.lease import HOLE, LeasePlan
 from mirror.errors import ClusterError, FlowError, MirrorError
 from mirror.log import LogThrottle
 from mirror.offsets import progress
@@ -121,6 +121,8 @@ class Flow:
         self._beginning = Beginning(pairs, Instance(config, once=once))
         self._padding: list[Job] = []
         """Jobs of this run alone."""
+        self._holes: set[str] = set()
+        """Topics with a source offset without a record, which are to be translated."""
         self._noted: object = None
         """What was noted last of what the flow selects."""
         self._ids: dict[str, str] = {}
@@ -317,13 +319,14 @@ class Flow:
         def decide() -> SameOffsets:
             return same_offsets.decide(
                 self.config, self._whole_config, source, target, found.topics,
-                owned=owned,
+                owned=owned, holes=self._holes,
             )  # fmt: skip
 
         same = decide()
         while self._once and same.padding and not self.stopping:
             PaddingJob(self.config, same, padded=lambda: None).turn(source, target)
             same = decide()
+        self.problems.tell("offsets", same.problems)
         job = PaddingJob(self.config, same, padded=self._begin_again)
         self._padding = [job.job()] if job.needed else []
         return same
@@ -434,6 +437,12 @@ class Flow:
         self._status_writer.add(lease, self.config)
         if (run := self._run) is None or run.again:
             return
+        if self.config.on_hole == "translate":
+            found = {e.topic for e in lease.reports if HOLE in dict(e.failed)}
+            if found - self._holes:
+                self._holes |= found
+                run.begin_again()
+                return
         if slots := self._sizing.outdated(self._status_writer.samples):
             log.info(
                 "flow needs more or fewer slots", flow=self.name, slots=lease.slots,

@@ -18,7 +18,7 @@ import structlog
 from mirror.clusters import hanging
 from mirror.clusters.admin import brokers, configs, topic_admin
 from mirror.errors import AuthorizationError, ClusterError, MirrorError
-from mirror.offsets import progress, starting
+from mirror.offsets import progress, runs, starting
 from mirror.offsets.runs import Block, identical
 from mirror.offsets.terms import TermNote
 from mirror.records import records
@@ -30,6 +30,7 @@ from mirror.service.ownership import (
     write_as_owner,
 )
 from mirror.service.scheduler import Job
+from mirror.status.wording import named
 from mirror.topics import padding
 from mirror.topics.merging import Merging
 from mirror.topics.same_offsets import (
@@ -40,11 +41,12 @@ from mirror.topics.same_offsets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.transactions import Producer
+    from mirror.clusters.wire.produce import EncodedBatch
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.progress import Position, Progress
     from mirror.service.ownership import Owned
@@ -69,6 +71,17 @@ class SameOffsets:
     """Topics that are not copied for now, and why."""
     padding: Mapping[str, TermNote] = field(default_factory=dict)
     """Of these, topics whose copies are padded first."""
+    ended: frozenset[str] = frozenset()
+    """Of the translated ones, those whose copies were to keep the source's offsets."""
+
+    @property
+    def problems(self) -> list[str]:
+        """Of copies that were to keep the source's offsets, in words."""
+        return [
+            f"{topic}: {self.translated[topic]}, as the source had an offset without a "
+            "record; name it in offsets_exclude, or make the copy again"
+            for topic in self.ended
+        ]
 
     def knows(self, topic: str) -> bool:
         return topic in self.notes or topic in self.translated or topic in self.waiting
@@ -87,9 +100,11 @@ def decide(
     found: Sequence[MirroredTopic],
     *,
     owned: Owned,
+    holes: Collection[str] = (),
 ) -> SameOffsets:
     """What follows for these topics, which have copies; it is noted for the next runs.
-    `config` has all flows.
+    `config` has all flows. `holes`: topics with a source offset without a record that
+    are to be translated from there on.
 
     Raises:
         FencedError: another run started meanwhile.
@@ -97,28 +112,30 @@ def decide(
     """
     name = progress.topic_name(flow.source)
     known = progress.read(target, name)
-    judged = judge(flow, config, source, target, found, known=known)
+    judged = judge(flow, config, source, target, found, known=known, holes=holes)
+    ends = _ends(flow, target, known, judged.ending)
     in_pair = bool(config.pairs_of(flow.source, flow.target))
     new = _notes(target, judged, known, in_pair=in_pair)
-    if new:
-        # Positions in a copy that was deleted say nothing about the new one.
-        begun = {
-            key: replace(position, offset=0, leader_epoch=-1)
-            for key, position in known.positions.items()
-            if key[0] in judged.able and key[0] not in judged.equal and position.offset
-        }
-        batches = [
-            *records.encode_all(note.record(topic) for topic, note in new.items()),
-            *progress.encode(begun, known.running),
-        ]
-        write_as_owner(target, {name: batches}, owned.owner)
+    ended = {
+        topic: replace(note, ended=ends.of(topic))
+        for topic, note in judged.ending.items()
+        if topic not in ends.unknown
+    }
+    if new or ended:
+        batches = _batches(flow, judged, known, {**new, **ended}, ends)
+        write_as_owner(target, batches, owned.owner)
     notes = {**judged.notes, **new}
-    waiting = dict(judged.waiting)
     padding = {topic: note for topic, note in notes.items() if not note.padded}
-    waiting |= dict.fromkeys(padding, _IS_PADDED)
+    waiting = {**judged.waiting, **dict.fromkeys(padding, _IS_PADDED)}
+    waiting |= {
+        topic: f"its copy cannot be translated yet: {why}"
+        for topic, why in ends.unknown.items()
+    }
     for topic in judged.too_long:
         waiting[topic.topic] = _delete(flow, target, topic)
-    told = judged.translated if flow.offsets == "same" else {}
+    reasons = {**judged.translated, **{t: _own(note) for t, note in ended.items()}}
+    translated = {t: why for t, why in reasons.items() if t not in waiting}
+    told = translated if flow.offsets == "same" else {t: translated[t] for t in ended}
     for each, reason in told.items():
         log.info("offsets are translated", flow=flow.name, topic=each, reason=reason)
     for each, reason in waiting.items():
@@ -127,10 +144,43 @@ def decide(
         return NONE
     return SameOffsets(
         notes={topic: note for topic, note in notes.items() if topic not in waiting},
-        translated=judged.translated,
+        translated=translated,
         waiting=waiting,
         padding=padding,
+        ended=frozenset(
+            topic
+            for topic in (*judged.ended, *ended)
+            if flow.offsets == "same" and not is_excluded(flow, topic)
+        ),
     )
+
+
+def _batches(
+    flow: FlowConfig,
+    judged: Judged,
+    known: Progress,
+    notes: Mapping[str, TermNote],
+    ends: _Ends,
+) -> dict[str, list[EncodedBatch]]:
+    """What is noted of what was decided, by topic of the flow."""
+    # Positions in a copy that was deleted say nothing about the new one.
+    positions = {
+        key: replace(position, offset=0, leader_epoch=-1)
+        for key, position in known.positions.items()
+        if key[0] in judged.able and key[0] not in judged.equal and position.offset
+    }
+    positions |= {key: at for key, at in ends.positions.items() if key[0] in notes}
+    found = {
+        progress.topic_name(flow.source): [
+            *records.encode_all(note.record(topic) for topic, note in notes.items()),
+            *progress.encode(positions, known.running),
+        ]
+    }
+    blocks = runs.encode([each for each in ends.blocks if each.topic in notes])
+    if blocks:
+        own = runs.topic_name(flow.source, flow.separator)
+        found[own] = records.encode_all((b"", value) for value in blocks)
+    return found
 
 
 def _delete(flow: FlowConfig, target: Cluster, topic: MirroredTopic) -> str:
@@ -167,51 +217,82 @@ def note_ends(flow: FlowConfig, target: Cluster) -> None:
         FencedError: a run of the flow started meanwhile; nothing was written.
         ClusterError: the target does not answer.
     """
-    name = progress.topic_name(flow.source)
-    known = progress.read_existing(target, name)
-    shown = target.topics(
-        [flow.replication_policy.target_topic(t) for t in known.terms]
-    )
+    known = progress.read_existing(target, progress.topic_name(flow.source))
+    lasting = [topic for topic, note in known.terms.items() if note.ended is None]
+    found = _ends(flow, target, known, lasting)
+    if found.positions:
+        rewrite_progress(
+            flow,
+            target,
+            lambda _: PositionUpdate(positions=found.positions, blocks=found.blocks),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """Where copies end that no slot writes now."""
+
+    known: Mapping[TopicPartition, int]
+    """By source partition."""
+    unknown: Mapping[str, str]
+    """Topics of which that is not known of all partitions, and why."""
+    positions: Mapping[TopicPartition, Position]
+    """To note, where more is copied than is noted, or less."""
+    blocks: Sequence[Block]
+    """For the offset map."""
+
+    def of(self, topic: str) -> dict[int, int]:
+        """Where its copy ends, by partition."""
+        return {n: end for (name, n), end in self.known.items() if name == topic}
+
+
+def _ends(
+    flow: FlowConfig, target: Cluster, known: Progress, topics: Collection[str]
+) -> _Ends:
+    """Of these topics, which have notes; of a copy that was made again, nothing."""
+    shown = target.topics({flow.replication_policy.target_topic(t) for t in topics})
     copies = {
         (copy, number): (topic, number)
-        for topic, note in known.terms.items()
+        for topic in topics
         if (copy := flow.replication_policy.target_topic(topic))
-        and shown[copy].topic_id.hex == note.copy_id
+        and shown[copy].topic_id.hex == known.terms[topic].copy_id
         for number in range(shown[copy].partitions)
         if (topic, number) in known.positions
     }
     if not copies:
-        return
+        return _Ends(known={}, unknown={}, positions={}, blocks=())
     # Only here: it loads kernels.
     from mirror.copying.same_offsets import grown  # noqa: PLC0415
 
-    more = grown(
+    at = {where: known.positions[key] for where, key in copies.items()}
+    found = grown(
         target,
         {where: known.terms[t].term(n) for where, (t, n) in copies.items()},
-        {where: known.positions[key].offset for where, key in copies.items()},
+        {where: position.offset for where, position in at.items()},
     )
-
-    def decide(now: Mapping[TopicPartition, Position]) -> PositionUpdate:
-        moved = {copies[where]: end for where, end in more.items()}
-        return PositionUpdate(
-            positions={
-                key: replace(now[key], offset=end, leader_epoch=-1)
-                for key, end in moved.items()
-            },
-            blocks=[
-                Block(
-                    topic=topic, partition=number, target_topic=where[0],
-                    topic_id=now[topic, number].topic_id,
-                    copy_id=shown[where[0]].topic_id,
-                    runs=identical(now[topic, number].offset, more[where]),
-                )
-                for where in more
-                for topic, number in [copies[where]]
-            ],
-        )  # fmt: skip
-
-    if more:
-        rewrite_progress(flow, target, decide)
+    ends = {where: end for where, end in found.items() if isinstance(end, int)}
+    return _Ends(
+        known={copies[where]: end for where, end in ends.items()},
+        unknown={
+            copies[where][0]: why
+            for where, why in found.items()
+            if isinstance(why, str)
+        },
+        positions={
+            copies[where]: replace(at[where], offset=end, leader_epoch=-1)
+            for where, end in ends.items()
+            if end != at[where].offset
+        },
+        blocks=[
+            Block(
+                topic=copies[where][0], partition=where[1], target_topic=where[0],
+                topic_id=at[where].topic_id, copy_id=shown[where[0]].topic_id,
+                runs=identical(at[where].offset, end),
+            )
+            for where, end in ends.items()
+            if end > at[where].offset
+        ],
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +307,10 @@ class Judged:
     """Topics whose copies can begin with the source's offsets."""
     equal: frozenset[str] = frozenset()
     """Of these, topics that the flow back has copied: there is nothing to pad."""
+    ending: Mapping[str, TermNote] = field(default_factory=dict)
+    """Topics that are translated from here on, and had the source's offsets."""
+    ended: frozenset[str] = frozenset()
+    """Topics of which that was decided before."""
     changed: Mapping[str, TermNote] = field(default_factory=dict)
     """Notes of copies whose padding is done, or goes further."""
     too_long: tuple[MirroredTopic, ...] = ()
@@ -245,9 +330,11 @@ def judge(
     found: Sequence[MirroredTopic],
     *,
     known: Progress,
+    holes: Collection[str] = (),
 ) -> Judged:
     """What the next run decides about these topics, as things are; copies may be
-    missing. `config` has all flows; `known`: what the progress topic says.
+    missing. `config` has all flows; `known`: what the progress topic says; `holes`: as
+    of `decide`.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -255,25 +342,34 @@ def judge(
     if flow.offsets != "same" and not known.terms:
         return Judged(translated=dict.fromkeys((each.topic for each in found), ""))
     shown = target.topics({each.target_topic for each in found})
-    notes = {
+    noted = {
         each.topic: note
         for each in found
         if (note := known.terms.get(each.topic)) is not None
         and note.copy_id == shown[each.target_topic].topic_id.hex
     }
-    new = [each for each in found if each.topic not in notes]
+    ended = {t: _own(note) for t, note in noted.items() if note.ended is not None}
+    ending = {
+        topic: note
+        for topic, note in noted.items()
+        if note.ended is None
+        and (flow.offsets != "same" or topic in holes or is_excluded(flow, topic))
+    }
+    left_off = ended | dict.fromkeys(ending, "so far its copy has the source's offsets")
+    notes = {t: note for t, note in noted.items() if t not in left_off}
+    new = [each for each in found if each.topic not in noted]
     if flow.offsets != "same":
         return Judged(
-            translated=dict.fromkeys((each.topic for each in new), ""),
-            waiting=dict.fromkeys(notes, _NOT_TRANSLATED),
-        )
-    excluded = [name for name in notes if is_excluded(flow, name)]
+            translated=dict.fromkeys((each.topic for each in new), "") | left_off,
+            ending=ending, ended=frozenset(ended),
+        )  # fmt: skip
     translated, waiting = _impossible(flow, config, source, new)
     left = [
         each
         for each in found
         if each.topic not in translated
         and each.topic not in waiting
+        and each.topic not in left_off
         and not ((note := notes.get(each.topic)) is not None and note.padded)
     ]
     logs, copies = _edges(source, target, left, shown)
@@ -300,14 +396,13 @@ def judge(
             )
         else:
             (translated if is_known else waiting)[each.topic] = reason
-    waiting |= dict.fromkeys(excluded, _NOT_TRANSLATED)
     # A copy that had the source's offsets never gets others without a word.
     waiting |= {
         topic: translated.pop(topic) for topic in known.terms.keys() & translated
     }
     return Judged(
-        notes={topic: each for topic, each in notes.items() if topic not in excluded},
-        translated=translated, waiting=waiting, able=able, equal=equal,
+        notes=notes, translated=translated | left_off, waiting=waiting,
+        able=able, equal=equal, ending=ending, ended=frozenset(ended),
         changed=changed, too_long=tuple(too_long),
     )  # fmt: skip
 
@@ -334,10 +429,11 @@ def _equal(
     )
 
 
-_NOT_TRANSLATED = (
-    "its copy has the source's offsets: set offsets: same for it again, or make the "
-    "copy again with `mirror repair rebuild`"
-)
+def _own(note: TermNote) -> str:
+    """Where a copy has offsets of its own, in words."""
+    ended = note.ended or {}
+    places = [f"offset {end} of partition {n}" for n, end in ended.items()]
+    return f"its copy has offsets of its own from {named(places) or 'its start'} on"
 
 
 def _padded(

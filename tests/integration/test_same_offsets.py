@@ -318,6 +318,63 @@ def test_a_foreign_record_stops_its_partition_alone(
         assert mirror.terminate() == 0
 
 
+def test_from_a_hole_on_a_copy_is_translated(
+    clusters: Mapping[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A topic gets its first transaction: with on_hole: translate its copy goes on with
+    offsets of its own, and says from where. What was copied before keeps its offsets,
+    each record is there once, and a group is translated across. Its neighbour, and then
+    the flow, is set to translated: nothing is copied again.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    beside = f"{topic_name}-beside"
+    for name in (topic_name, beside):
+        create_topic(source, name, 1)
+    client = producer(source)
+    send(client, topic_name, keys(1, 20), b"v")
+    send(client, beside, keys(1, 20), b"v")
+    settings: dict[str, Any] = {
+        "alias": "HOLE", "topics": [topic_name, beside], "tasks": 1, "on_hole":
+        "translate", "sync_group_offsets": True, "sync_group_offsets_seconds": 1,
+        "groups": ["hole-readers"],
+    }  # fmt: skip
+    config = config_for(source, target, offsets="same", **settings)
+    copy, other = f"HOLE.{topic_name}", f"HOLE.{beside}"
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_running()
+        mirror.wait_copied(source, topic_name)
+        writer = Application(topic_name, 1, "", transactions=True)
+        assert writer.write(source, 5)
+        send(client, topic_name, keys(1, 10, first=20), b"v")
+        wait_for(lambda: len(_log(target, copy)[0]) == 35, 60, 0.5)
+        mirror.wait_until(lambda s: "offset 20 of partition 0" in json.dumps(s))
+        reader = _consumer(source, "hole-readers")
+        there = [each[0] for each in _log(source, topic_name)[0]]
+        commit_offsets(reader, [TopicPartition(topic_name, 0, there[30])])
+        reader.close()
+        here = [each[0] for each in _log(target, copy)[0]]
+        wait_for(lambda: committed(target, "hole-readers", copy) == here[30], 30)
+        assert mirror.terminate() == 0
+    assert here[:20] == there[:20]
+    assert _content(target, copy) == _content(source, topic_name)
+    assert _log(target, other) == _log(source, beside)
+
+    config = config_for(source, target, offsets="translated", **settings)
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_running()
+        for name in (topic_name, beside):
+            send(client, name, keys(1, 10, first=40), b"v")
+            mirror.wait_copied(source, name)
+        assert mirror.terminate() == 0
+    assert _content(target, copy) == _content(source, topic_name)
+    assert _content(target, other) == _content(source, beside)
+
+
+def _content(bootstrap: str, topic: str) -> list[tuple[object, ...]]:
+    """The records of partition 0, without their offsets."""
+    return [each[1:] for each in _log(bootstrap, topic)[0]]
+
+
 def _reasons(status: dict[str, Any]) -> dict[int, str]:
     """By partition of the topic whose copy has the source's offsets."""
     (flow,) = status["flows"]
