@@ -50,7 +50,8 @@ from mirror.errors import (
     PartitionError,
     UnreachableError,
 )
-from mirror.offsets.terms import SEQUENCES, CopyEnd, diverged
+from mirror.offsets.progress import RunningCount
+from mirror.offsets.terms import PROOF_SECONDS, SEQUENCES, CopyEnd, diverged
 from mirror.records import batch, former, scan, to_columns
 from mirror.records.listing import listed
 
@@ -553,6 +554,7 @@ class _Flight:
     write: Write
     alone: bool
     """Whether nothing else may be in flight meanwhile."""
+    begun: bool = False
 
 
 class SameOffsetsWriter(TargetWriter):
@@ -588,15 +590,20 @@ class SameOffsetsWriter(TargetWriter):
         self._note: TransactionContent | None = None
         """The one being written."""
         self._note_at = math.inf
+        self._note_began = self._proven_at = -math.inf
+        self._last_note = TransactionContent()
+        """Of one partition, to be noted once more."""
         self._broken = False
 
     # ---- taking over ----
 
     def take_over(self) -> None:
         self._drop_flights()
+        began = time.monotonic()
         for purpose in PURPOSES:
             self._cluster.drop(purpose)
         super().take_over()
+        self._proven_at = began
         self._broken = False
 
     def find_ends(self, known: KnownCopies) -> Mapping[TopicPartition, CopyEnd]:
@@ -607,6 +614,7 @@ class SameOffsetsWriter(TargetWriter):
         self._producer_of_copies.terms = {}
         self._copied.clear()
         self._to_note, self._note = TransactionContent(), None
+        self._last_note = TransactionContent()
         self._copy_topics = known.target_topics
         self._translates = any(each.term is None for each in known.wanted)
         for each in known.wanted:
@@ -623,6 +631,10 @@ class SameOffsetsWriter(TargetWriter):
             at = known.positions.get(key)
             noted = 0 if at is None else min(at.offset, end.offset)
             self._noted[key] = max(noted, each.term.first)
+            if at is not None:
+                count = RunningCount.decode(known.running.get(key, b""))
+                running = {} if count is None else {key: count}
+                self._last_note = TransactionContent(moved={key: at}, running=running)
         return found
 
     # ---- what the slot asks ----
@@ -701,6 +713,16 @@ class SameOffsetsWriter(TargetWriter):
         return time.time() * 1000 - oldest < self._fresh_ms
 
     def _advance_each(self) -> None:
+        self._advance_flights()
+        self._write_note()
+        super()._advance_each()
+        self._events = [
+            each for each in self._events if not self._is_noted(each.transaction)
+        ]
+        if self._flights and not self._flights[0].begun:
+            self._advance_flights()  # a note may have proven that this slot may write
+
+    def _advance_flights(self) -> None:
         before: _Flight | None = None
         for flight in tuple(self._flights):
             # Send nothing behind what may not be sent completely.
@@ -708,6 +730,9 @@ class SameOffsetsWriter(TargetWriter):
                 before.alone or flight.alone or not before.write.sent
             ):
                 break
+            if not (flight.begun or self._is_proven()):
+                break
+            flight.begun = True
             done = flight.write.advance()
             for each in flight.write.take_placed():
                 self._check_one(each)
@@ -717,11 +742,19 @@ class SameOffsetsWriter(TargetWriter):
                 self._flights.popleft()
                 self._has_copied(flight.content)
                 before = None
-        self._write_note()
-        super()._advance_each()
-        self._events = [
-            each for each in self._events if not self._is_noted(each.transaction)
-        ]
+
+    def _is_proven(self) -> bool:
+        """Whether this slot has just been the owner of its ids; else a note is to tell,
+        if there was ever one.
+        """
+        if time.monotonic() - self._proven_at < PROOF_SECONDS:
+            return True
+        if self._note is None and not self._to_note.moved:
+            self._to_note = TransactionContent(
+                moved={**self._last_note.moved}, running={**self._last_note.running}
+            )
+        self._note_at = 0.0
+        return self._note is None and not self._to_note.moved
 
     def _check_one(self, each: Placed) -> None:
         """Hold an answer against the source's offsets.
@@ -762,6 +795,7 @@ class SameOffsetsWriter(TargetWriter):
         if self._note is not None or self._broken or not due or not super().ready:
             return
         self._note, self._to_note = self._to_note, TransactionContent()
+        self._note_began = time.monotonic()
         self._note.identical = {
             key: (self._copies_of[key], self._noted[key])
             for key, position in self._note.moved.items()
@@ -774,6 +808,10 @@ class SameOffsetsWriter(TargetWriter):
         if content is not self._note:
             return False
         self._noted |= {key: each.offset for key, each in content.moved.items()}
+        self._proven_at = self._note_began
+        key, at = next(iter(content.moved.items()))
+        running = {k: each for k, each in content.running.items() if k == key}
+        self._last_note = TransactionContent(moved={key: at}, running=running)
         self._note = None
         return True
 

@@ -298,6 +298,7 @@ class TakeOverSurvey:
                     source=self._source,
                     wanted=wanted,
                     positions=known.positions,
+                    running=known.running,
                     source_topics=source_topics,
                     target_topics=target_topics,
                 )

@@ -82,6 +82,7 @@ class KnownCopies:
     source: Cluster
     wanted: Collection[Assignment]
     positions: Mapping[TopicPartition, Position]
+    running: Mapping[TopicPartition, bytes]
     """What was noted, by source partition."""
     source_topics: Mapping[str, Topic]
     target_topics: Mapping[str, Topic]

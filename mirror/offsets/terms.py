@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 VERSION = 1
 SEQUENCES = 1 << 31
 """Sequence numbers of a producer start again at 0 after this many."""
+PROOF_SECONDS = 3.0
+"""So long after its last note a slot begins to write no more: it may have been fenced,
+which no leader of a copy knows. Who fences a slot waits for longer."""
 _PREFIX = b"\xff\xff"
 
 

@@ -20,7 +20,7 @@ from mirror.clusters.admin import brokers, configs, topic_admin
 from mirror.errors import AuthorizationError, ClusterError, MirrorError
 from mirror.offsets import progress, runs, starting
 from mirror.offsets.runs import Block, identical
-from mirror.offsets.terms import TermNote
+from mirror.offsets.terms import PROOF_SECONDS, TermNote
 from mirror.records import records
 from mirror.records.writing import idempotent
 from mirror.service.ownership import (
@@ -113,6 +113,8 @@ def decide(
     name = progress.topic_name(flow.source)
     known = progress.read(target, name)
     judged = judge(flow, config, source, target, found, known=known, holes=holes)
+    if judged.ending:
+        time.sleep(PROOF_SECONDS)  # by then no slot of an earlier run begins to write
     ends = _ends(flow, target, known, judged.ending)
     in_pair = bool(config.pairs_of(flow.source, flow.target))
     new = _notes(target, judged, known, in_pair=in_pair)

@@ -89,11 +89,6 @@ def _stop(stage: Stage) -> Done:
         stage.note({})
         # The source is gone: only the target's journal knows of the run.
         take_over(stage.flow, stage.target, roles={stage.pair.name: stage.epochs})
-        if stage.flow.offsets == "same":
-            # Only here: it loads what other switches do not need.
-            from mirror.service.same_offsets import note_ends  # noqa: PLC0415
-
-            note_ends(stage.flow, stage.target)
         ours = progress.read(stage.target, name, committed=False)
         until = time.monotonic() + _WATCH_SECONDS
         while time.monotonic() < until:
@@ -104,6 +99,12 @@ def _stop(stage: Stage) -> Done:
         return ""
 
     stage.wait(copies)
+    if stage.flow.offsets == "same":
+        # Only here: it loads what other switches do not need.
+        from mirror.service.same_offsets import note_ends  # noqa: PLC0415
+
+        note_ends(stage.flow, stage.target)
+        ours = progress.read(stage.target, name, committed=False)
     return Done(
         text=f"{stage.flow.name} is stopped; what it had open is aborted",
         notes={_GENERATION: ours.generation},
