@@ -140,19 +140,19 @@ def find_ends(
         for where, at in positions.items()
     }
     looked = _look_behind(target, terms, noted, topics, unsure)
-    asked = {
-        keys[where]: each.log.end - 1
-        for where, each in looked.items()
-        if isinstance(each, _Behind) and each.ours
-    }
-    written = _records(known.source, asked, known.source_topics)
-    lost = _lost_ends(known.source, asked, written, known.source_topics)
+    written: dict[TopicPartition, _Found] = {}
+    lost: dict[TopicPartition, str] = {}
+    if known.source is not None:
+        asked = {
+            keys[where]: each.log.end - 1
+            for where, each in looked.items()
+            if isinstance(each, _Behind) and each.ours
+        }
+        written = _records(known.source, asked, known.source_topics)
+        lost = _lost_ends(known.source, asked, written, known.source_topics)
     found = {}
     for where, each in looked.items():
         at, key = positions[where], keys[where]
-        if key in lost:
-            found[key] = CopyEnd(diverged=True, reason=diverged(lost[key]))
-            continue
         if isinstance(each, str):
             found[key] = CopyEnd(reason=each)
             continue
@@ -164,36 +164,13 @@ def find_ends(
             newest=each.log.newest,
             leader_epoch=-1 if at is None else at.leader_epoch,
         )
-        if key in written:
+        if key in lost:
+            end = replace(end, diverged=True, reason=diverged(lost[key]))
+        elif key in written:
             end = _compared(where, end, written[key], each.last)
+        elif each.ours:
+            end = replace(end, leader_epoch=-1)
         found[key] = end
-    return found
-
-
-def grown(
-    target: Cluster,
-    terms: Mapping[TopicPartition, Term],
-    noted: Mapping[TopicPartition, int],
-) -> dict[TopicPartition, int | str]:
-    """Where copies end that no slot writes now, if all behind the noted offset was
-    copied; else why it is not known.
-
-    Raises:
-        ClusterError: the target does not answer.
-    """
-    topics = target.topics({topic for topic, _ in terms})
-    led = {where: at for where, at in noted.items() if _leader(topics, *where) >= 0}
-    looked = _look_behind(target, terms, led, topics, led)
-    found: dict[TopicPartition, int | str] = {
-        where: f"{_name(where)} has no leader" for where in noted.keys() - led
-    }
-    for where, each in looked.items():
-        if isinstance(each, str):
-            found[where] = each
-        elif each.log.end > noted[where] and not each.ours:
-            found[where] = f"{_name(where)} has records that mirror did not write"
-        else:
-            found[where] = each.log.end
     return found
 
 
@@ -385,16 +362,16 @@ def _compared(
     if isinstance(written, str):
         return CopyEnd(reason=written)
     if not _are_equal(copied, written):
-        return CopyEnd(
+        return replace(
+            end,
             diverged=True,
             reason=diverged(
                 f"offset {end.offset - 1} of {_name(where)} has another record than "
                 "the source's"
             ),
         )
-    if not isinstance(written, _Record):
-        return end
-    return replace(end, leader_epoch=written.leader_epoch)
+    epoch = written.leader_epoch if isinstance(written, _Record) else -1
+    return replace(end, leader_epoch=epoch)
 
 
 def _lost_ends(

@@ -485,9 +485,8 @@ class Slot:
         for key, end in found.ends.items():
             position = self._positions.get(key)
             topic_id = found.source_topics[key[0]].topic_id
-            if end.position < end.offset or (
-                position is not None and remade(topic_id, position)
-            ):
+            known = not end.reason and end.position == end.offset
+            if not known or (position is not None and remade(topic_id, position)):
                 continue
             noted = found.progress.positions.get(key)
             more[key] = Counts(

@@ -79,7 +79,8 @@ class Committed:
 class KnownCopies:
     """What a slot that takes over knows before it asks where copies end."""
 
-    source: Cluster
+    source: Cluster | None
+    """None: it is gone, so copies are not held against it."""
     wanted: Collection[Assignment]
     positions: Mapping[TopicPartition, Position]
     running: Mapping[TopicPartition, bytes]

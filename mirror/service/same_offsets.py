@@ -12,13 +12,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 import time
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import structlog
 
 from mirror.clusters import hanging
 from mirror.clusters.admin import brokers, configs, topic_admin
+from mirror.copying.lease import Assignment
+from mirror.copying.target import KnownCopies
 from mirror.errors import AuthorizationError, ClusterError, MirrorError
 from mirror.offsets import progress, runs, starting
+from mirror.offsets.progress import NO_ID, Position
 from mirror.offsets.runs import Block, identical
 from mirror.offsets.terms import PROOF_SECONDS, TermNote
 from mirror.records import records
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
     from mirror.clusters.transactions import Producer
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.offsets.progress import Position, Progress
+    from mirror.offsets.progress import Progress
     from mirror.service.ownership import Owned
     from mirror.topics.topics import MirroredTopic
 
@@ -115,7 +119,7 @@ def decide(
     judged = judge(flow, config, source, target, found, known=known, holes=holes)
     if judged.ending:
         time.sleep(PROOF_SECONDS)  # by then no slot of an earlier run begins to write
-    ends = _ends(flow, target, known, judged.ending)
+    ends = _ends(flow, source, target, known, judged.ending)
     in_pair = bool(config.pairs_of(flow.source, flow.target))
     new = _notes(target, judged, known, in_pair=in_pair)
     ended = {
@@ -221,7 +225,7 @@ def note_ends(flow: FlowConfig, target: Cluster) -> None:
     """
     known = progress.read_existing(target, progress.topic_name(flow.source))
     lasting = [topic for topic, note in known.terms.items() if note.ended is None]
-    found = _ends(flow, target, known, lasting)
+    found = _ends(flow, None, target, known, lasting)
     if found.positions:
         rewrite_progress(
             flow,
@@ -249,52 +253,70 @@ class _Ends:
 
 
 def _ends(
-    flow: FlowConfig, target: Cluster, known: Progress, topics: Collection[str]
+    flow: FlowConfig,
+    source: Cluster | None,
+    target: Cluster,
+    known: Progress,
+    topics: Collection[str],
 ) -> _Ends:
-    """Of these topics, which have notes; of a copy that was made again, nothing."""
+    """Of these topics, which have notes; of a copy that was made again, nothing.
+    `source`: None if it is gone.
+    """
     shown = target.topics({flow.replication_policy.target_topic(t) for t in topics})
     copies = {
-        (copy, number): (topic, number)
+        (copy, number): Assignment(
+            topic=topic, partition=number, target_topic=copy, topic_id=note.topic_id,
+            term=note.term(number),
+        )
         for topic in topics
-        if (copy := flow.replication_policy.target_topic(topic))
-        and shown[copy].topic_id.hex == known.terms[topic].copy_id
+        for copy, note in [
+            (flow.replication_policy.target_topic(topic), known.terms[topic])
+        ]
+        if shown[copy].topic_id.hex == note.copy_id
         for number in range(shown[copy].partitions)
-        if (topic, number) in known.positions
-    }
+    }  # fmt: skip
     if not copies:
         return _Ends(known={}, unknown={}, positions={}, blocks=())
     # Only here: it loads kernels.
-    from mirror.copying.same_offsets import grown  # noqa: PLC0415
+    from mirror.copying.same_offsets import find_ends  # noqa: PLC0415
 
-    at = {where: known.positions[key] for where, key in copies.items()}
-    found = grown(
+    found = find_ends(
         target,
-        {where: known.terms[t].term(n) for where, (t, n) in copies.items()},
-        {where: position.offset for where, position in at.items()},
-    )
-    ends = {where: end for where, end in found.items() if isinstance(end, int)}
-    return _Ends(
-        known={copies[where]: end for where, end in ends.items()},
-        unknown={
-            copies[where][0]: why
-            for where, why in found.items()
-            if isinstance(why, str)
-        },
-        positions={
-            copies[where]: replace(at[where], offset=end, leader_epoch=-1)
-            for where, end in ends.items()
-            if end != at[where].offset
-        },
-        blocks=[
-            Block(
-                topic=copies[where][0], partition=where[1], target_topic=where[0],
-                topic_id=at[where].topic_id, copy_id=shown[where[0]].topic_id,
-                runs=identical(at[where].offset, end),
-            )
-            for where, end in ends.items()
-            if end > at[where].offset
-        ],
+        KnownCopies(
+            source=source, wanted=copies.values(), positions=known.positions,
+            running=known.running, target_topics=shown,
+            source_topics=source.topics(topics) if source else {},
+        ),
+        copies,
     )  # fmt: skip
+    ends, unknown, positions, blocks = {}, {}, {}, []
+    for where, of in copies.items():
+        key, end = (of.topic, of.partition), found.get((of.topic, of.partition))
+        # What the source has lost is a loss as ever, once offsets are translated.
+        bad = end is None or (end.reason and not end.diverged)
+        if end is None or bad or end.position < end.offset:
+            name = f"{where[0]}-{where[1]}"
+            reason = "" if end is None else end.reason
+            unknown[of.topic] = reason or f"{name} has no leader, or has diverged"
+            continue
+        ends[key] = end.offset
+        at = known.positions.get(key)
+        first = at.offset if at else known.terms[of.topic].firsts.get(of.partition, 0)
+        topic_id = at.topic_id if at else UUID(of.topic_id)
+        if at is None or end.offset != first:
+            positions[key] = Position(
+                offset=end.offset, leader_epoch=end.leader_epoch, topic_id=topic_id,
+                left_id=at.left_id if at else NO_ID,
+            )  # fmt: skip
+        if end.offset > first:
+            blocks.append(
+                Block(
+                    topic=of.topic, partition=of.partition, target_topic=where[0],
+                    topic_id=topic_id, copy_id=shown[where[0]].topic_id,
+                    runs=identical(first, end.offset),
+                )
+            )  # fmt: skip
+    return _Ends(known=ends, unknown=unknown, positions=positions, blocks=blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -332,7 +332,7 @@ class SimulatedFlow:
         Raises:
             ClusterError: another run has to decide about a topic.
         """
-        if self.flow.offsets != "same":
+        if same is same_offsets.NONE:
             return found
         self.waiting = {
             (each.topic, each.partition) for each in found if each.topic in same.waiting

@@ -60,6 +60,10 @@ _BEGINS_LATE = 0.4
 """How often logs of the source begin at n, where offsets are to be the same."""
 _MIXED = 0.3
 """How often one topic of two is translated all the same."""
+_CHANGES = 0.4
+"""How often a flow is set to translated in the middle."""
+_COME_AGAIN = {"lose copy", "delete copy"}
+"""Faults after which records come again only while offsets are the same."""
 _PROMPT = {
     "lose copy", "lose", "kill worker", "kill driver", "jump", "elect",
     "delete copy", "forget producers",
@@ -190,6 +194,8 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
             writer.step()
         judge.begins_late()
     flow.begin()
+    if same and trouble.chosen.isdisjoint(_COME_AGAIN) and random.random() < _CHANGES:
+        world.after(random.uniform(1, 6), lambda: _translate(flow, judge))
     applications = None
     if kind == GROUPS:
         applications = Applications(world, source, judge, f"{SOURCE}.", seed)
@@ -212,6 +218,15 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
     writer.end_all()
     _await_and_judge(flow, judge, source, applications, v2=v2, once=once)
     return len(writer.records)
+
+
+def _translate(flow: SimulatedFlow, judge: Judge) -> None:
+    """Somebody sets the flow to offsets: translated, and starts it again."""
+    flow.world.note("offsets are to be translated")
+    judge.look()
+    judge.translated.update(f"{SOURCE}.{name}" for name in judge.topics)
+    flow.flow = flow.flow.model_copy(update={"offsets": "translated"})
+    flow.world.kill(flow.driver)
 
 
 def _without_holes(writer: Writer) -> bool:
@@ -265,7 +280,7 @@ def _await_and_judge(
     if applications is not None:
         _await_groups(world, applications, unless=waits_for_a_person)
     # What is on its way now must change nothing; notes of positions may come later.
-    world.run(1.0)
+    world.run(1.0 if same is judge.same else _HEALING_SECONDS / 4)
     while same and not judge.is_noted(flow.diverged | flow.waiting) and world.now < end:
         world.run(0.5)
     judge.look()

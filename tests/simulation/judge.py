@@ -51,7 +51,8 @@ class Judge:
         self.progress_topic = progress_topic
         self._positions: dict[tuple[str, int], int] = {}
         self._once = once
-        self._same = same
+        self.same = same
+        """Whether the flow began with the source's offsets."""
         self._diverged_at: dict[TopicPartition, float] = {}
         self.translated: set[str] = set()
         """Copies that have offsets of their own although others have the source's."""
@@ -167,7 +168,7 @@ class Judge:
             raise WrongError(f"{place}: {key!r} belongs to {record.where}")
         if record.value != value:
             raise WrongError(f"{place}: {key!r} has another value")
-        same = self._same and where[0] not in self.translated
+        same = self.same and where[0] not in self.translated
         if same and record.offset != offset:
             if where not in self._lost_ends and not self.forgetful:
                 raise WrongError(f"{place}: {key!r} was written at {record.offset}")
@@ -199,7 +200,7 @@ class Judge:
         """A copy is about to be deleted, and others may follow under its name."""
         self.look()
         self._renewed.add(name)
-        same = self._same and name not in self.translated
+        same = self.same and name not in self.translated
         for number, partition in enumerate(self.target.topics[name].partitions):
             self._read[name, number] = 0
             if same:
