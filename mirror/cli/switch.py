@@ -44,7 +44,7 @@ from mirror.cli.output import (
 from mirror.cli.spread import spread
 from mirror.clusters.reach import Reach, begun
 from mirror.config.section_names import scoped_flow
-from mirror.errors import ClusterError, MirrorError, UnreachableError
+from mirror.errors import ClusterError, FenceError, MirrorError, UnreachableError
 from mirror.host import operator_name
 from mirror.offsets import progress
 from mirror.pairs.journal import JournalReader, Kind
@@ -591,10 +591,20 @@ class _Work:
             self.prepares = "fences may have been laid or lifted"
         with self._in_time():
             for alias, cluster in self.clusters.items():
-                if settle_fence(
-                    self.config, self.pair, cluster, operator.entries,
-                    by=operator_name(),
-                ):  # fmt: skip
+                try:
+                    laid = settle_fence(
+                        self.config, self.pair, cluster, operator.entries,
+                        by=operator_name(),
+                    )  # fmt: skip
+                except FenceError as error:
+                    if not (operator.due and alias == self.flow.target):
+                        raise
+                    # It is to become active, and its fence to go.
+                    complain(
+                        f"the fence of {alias}, which was pending, is left: {error}"
+                    )
+                    continue
+                if laid:
                     complain(f"producers are fenced on {alias} now: that was pending")
 
     def interrupted(self) -> list[str]:

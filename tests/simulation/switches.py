@@ -621,7 +621,9 @@ class _Switches:
         self.died.add(alias)
         self.away.add(alias)
         returns = self.theme in _DEATHS_OF
-        self.for_good = dies and random.random() < (0.1 if returns else 0.5)
+        self.for_good = (
+            dies and random.random() < (0.1 if returns else 0.5)
+        ) and not self.loses_journals
         if dies:
             self.clusters[alias].lose()
             for each in self.services:
@@ -877,11 +879,11 @@ class _Switches:
         return ()
 
     def lose_a_journal(self) -> None:
-        """One of the clusters loses its journal."""
+        """One of the clusters loses its journal, while the other one still has one."""
         random = self.world.random
         there = [each for each in self.clusters.values() if not each.gone]
         cluster = random.choice(there)
-        if self.trouble:
+        if self.trouble and not self.for_good:
             self._lose_journal_of(cluster, services_die=random.random() < 0.5)
 
     def _lose_journal_of(self, cluster: ModelCluster, *, services_die: bool) -> None:
