@@ -331,8 +331,8 @@ class Intake:
             key,
             f"source offset {offset} has no record to copy (a transaction's marker, or "
             "an aborted, compacted or left-out record), so the copy cannot keep the "
-            "source's offsets: name the topic in offsets_exclude, then make the copy "
-            "again with `mirror repair rebuild`",
+            "source's offsets: with on_hole: translate, or once offsets_exclude names "
+            "the topic, it has offsets of its own from here on",
             failed=HOLE,
         )
 

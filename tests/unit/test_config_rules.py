@@ -352,6 +352,34 @@ def test_pairs_that_cannot_feed(settings: dict[str, Any], problem: str) -> None:
         PairConfig(one="A", other="B", active="A", **settings)
 
 
+@pytest.mark.parametrize(
+    ("there", "back", "pair", "why"),
+    [
+        ({}, {}, {}, ""),
+        ({}, {}, {"both_ways": True}, "clusters written at once give offsets twice"),
+        ({"policy": "default"}, {"policy": "default"}, {}, "write one topic by turns"),
+        ({"provenance": False}, {}, {}, "only the header says which records came back"),
+        ({}, {"offsets": "translated"}, {}, "B->A has other offsets"),
+        ({"offsets_exclude": ["x"]}, {}, {}, "B->A has other offsets"),
+        ({}, {}, {"feeds": ["C"]}, "two flows write the copies"),
+    ],
+)
+def test_pairs_that_cannot_keep_offsets(
+    there: dict[str, Any], back: dict[str, Any], pair: dict[str, Any], why: str
+) -> None:
+    """One offset has one record on both clusters of a pair: what rules that out is
+    said, and a pair that can is accepted.
+    """
+    same = {**IDENTITY, "offsets": "same"}
+    flows = {"A->B": same | there, "B->A": same | back}
+    if "feeds" in pair:
+        flows |= {"A->C": same, "B->C": same}
+    found = problems(fed(flows, **{"A<->B": {"active": "A", **pair}}))
+    about = [each for each in found if "offsets: same" in each]
+    assert bool(about) == bool(why)
+    assert all(why in each for each in about[:1])
+
+
 def test_two_aliases_of_one_broker_are_one_cluster() -> None:
     """A flow between them would copy a cluster onto itself."""
     made = at_brokers({"A->B": {}}, A="x:1,Kafka:9092", B="kafka:9092,y:1")

@@ -20,6 +20,7 @@ from mirror.copying.rewrite import Rewriter
 from mirror.copying.source import FetchAnswer, Pace
 from mirror.copying.tally import Tally, latency_bounds
 from mirror.copying.transaction import PendingTransaction
+from mirror.offsets.terms import CopyEnd, Term
 from mirror.records import codecs
 from tests.harness import hostile_batches as hostile
 from tests.harness.hostile_batches import DELETE_HORIZON, ZSTD, packed, record, stored
@@ -29,6 +30,8 @@ pytestmark = pytest.mark.unit
 _ID = uuid.uuid4()
 _FLOW = SimpleNamespace(
     name="A->B",
+    source="A",
+    target="B",
     on_loss="continue",
     dead_letter_topic=None,
     isolation_level="read_committed",
@@ -66,7 +69,10 @@ class Reader:
 class Taking:
     """An intake, and what it does with the logs of some partitions."""
 
-    def __init__(self, *logs: bytes, most_unpacked: int = 1 << 20) -> None:
+    def __init__(
+        self, *logs: bytes, most_unpacked: int = 1 << 20, end: CopyEnd | None = None
+    ) -> None:
+        """`end`: of a copy with the source's offsets, of partition 0."""
         self.reader = Reader(len(logs))
         self.faults = Faults()
         self.tally = Tally(slot=0, bounds=latency_bounds(60), service=_ID)
@@ -84,7 +90,8 @@ class Taking:
             )
             for partition in range(len(logs))
         }
-        self.intake.begin(self.wanted, {"A.t": 1 << 20}, {"t": _ID}, {}, {})
+        ends = {} if end is None else {("t", 0): end}
+        self.intake.begin(self.wanted, {"A.t": 1 << 20}, {"t": _ID}, {}, ends)
         self.rewriter = Rewriter(
             provenance.via(source_alias="A", source_id="S", target_id="T"),
             codec=None,
@@ -123,6 +130,68 @@ def good(first: int = 0, count: int = 3, *, leader_epoch: int = 0) -> bytes:
 def bomb(first: int = 0, *, size: int = 2 << 20) -> bytes:
     section = packed(record(value=bytes(size)), ZSTD)
     return stored(section, base=first, attributes=ZSTD)
+
+
+def batch(first: int, count: int = 1, *, came_back: bool = False) -> bytes:
+    headers = [(b"mirror.via", b"B/T")] if came_back else []
+    section = b"".join(record(headers=headers, delta=n) for n in range(count))
+    return stored(section, count=count, base=first)
+
+
+def copied(work: PendingTransaction) -> list[tuple[int, int]]:
+    """First offset and number of the records of each batch to write."""
+    return [
+        (each.source_offset, each.count)
+        for queue in work.batches.values()
+        for each in queue
+    ]
+
+
+def ends_at(offset: int, *, position: int | None = None, until: int = 0) -> CopyEnd:
+    return CopyEnd(
+        offset=offset,
+        position=offset if position is None else position,
+        term=Term(1, 0, offset, _ID.hex, until),
+    )
+
+
+def test_what_came_back_is_passed_over_where_it_is():
+    """Records that came from the copy's cluster, which has them still, are passed over;
+    then the copy's end is asked for again before others are written behind them.
+    """
+    log = batch(0, 3, came_back=True) + batch(3, 2)
+    taking = Taking(log, end=ends_at(3, position=0))
+    assert copied(taking.take()) == []
+    assert taking.reader.at["t", 0] == (3, 0)
+    assert copied(taking.take()) == []
+    assert "asked for, to go on there" in taking.reason(0)
+    assert taking.faults.due()
+
+
+def test_records_are_written_up_to_what_came_back():
+    """Also where the rewriter puts records of before and behind it into one batch."""
+    log = batch(0, 2) + batch(2, came_back=True) + batch(3, 2)
+    taking = Taking(log, end=ends_at(0))
+    assert copied(taking.take()) == [(0, 2)]
+    assert taking.reader.at["t", 0] == (2, 0)
+    assert copied(taking.take()) == []
+    assert "ends at offset 2" in taking.reason(0)
+
+
+def test_a_copy_with_other_records_stops():
+    """The source has a record where the copy has one that did not come from there."""
+    taking = Taking(batch(0, 3), end=ends_at(2, position=0))
+    assert copied(taking.take()) == []
+    assert "has records at offsets 0 to 1 that did not come from A" in taking.reason(0)
+
+
+def test_a_copy_that_was_made_again_takes_what_came_back():
+    """All that the source had when the copy was empty, and nothing later."""
+    log = batch(0, 2, came_back=True) + batch(2) + batch(3, came_back=True)
+    taking = Taking(log, end=ends_at(0, until=3))
+    assert copied(taking.take()) == [(0, 3)]
+    assert taking.reader.at["t", 0] == (3, 0)
+    assert copied(taking.take()) == []
 
 
 def test_a_bomb_sets_its_own_partition_aside():
