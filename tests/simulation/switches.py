@@ -637,7 +637,7 @@ class _Switches:
             other = "AB".replace(alias, "")
             took_over = roles.role(self.entries(), self.pair).active == other
             loses = random.random() < (0.8 if self.theme == "journals" else 0.2)
-            if took_over and loses:  # what only that journal says
+            if took_over and loses and not self.same:  # what only that journal says
                 self._lose_journal_of(self.clusters[other], services_die=True)
             world.note(f"cluster {alias} is back")
             self.away.discard(alias)
