@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from collections import Counter
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
 import pytest
 
+from mirror.playground.jars import fetched
 from tests.harness.admin import (
     commit_offsets,
     copied_records,
@@ -262,6 +265,76 @@ def test_a_log_that_begins_late_and_a_group(
         wait_for(lambda: committed(target, "readers", topic_name) == _MANY - 40, 30)
         assert mirror.terminate() == 0
     assert _log(target, topic_name) == _log(source, topic_name)
+
+
+_CONNECTOR = "4.2.0"
+"""Maven has none of Spark's own newest version."""
+_STREAM = """
+import json, sys
+from pyspark.sql import SparkSession
+bootstrap, topic, checkpoint, out, jars = sys.argv[1:]
+spark = (
+    SparkSession.builder.master("local[2]").config("spark.jars", jars)
+    .config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "1")
+    .getOrCreate()
+)
+def keep(frame, number):
+    with open(out, "a") as file:
+        for row in frame.collect():
+            file.write(bytes(row.key).decode() + chr(10))
+(
+    spark.readStream.format("kafka")
+    .option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
+    .option("startingOffsets", "earliest").load()
+    .writeStream.option("checkpointLocation", checkpoint)
+    .trigger(availableNow=True).foreachBatch(keep).start().awaitTermination()
+)
+spark.stop()
+"""
+
+
+@pytest.mark.full
+def test_a_checkpoint_of_spark_goes_on_at_the_copy(
+    clusters: Mapping[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Structured Streaming's own Kafka source has read a part of the source's topic.
+    With the same checkpoint it goes on at the copy: each record is read once.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    connector = fetched(
+        f"spark-sql-kafka-{_CONNECTOR}",
+        '<dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" '
+        f'rev="{_CONNECTOR}" conf="default->default"/>',
+        types=("jar",),
+    )
+    jars = ",".join(str(jar) for jar in sorted(connector.glob("*.jar")))
+    script, read = tmp_path / "stream.py", tmp_path / "read"
+    script.write_text(_STREAM)
+
+    def goes_on(bootstrap: str) -> list[str]:
+        words = (bootstrap, topic_name, tmp_path / "checkpoint", read, jars)
+        done = subprocess.run(
+            [sys.executable, script, *map(str, words)],
+            check=False, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-2000:]
+        return read.read_text().split()
+
+    client = producer(source)
+    send(client, topic_name, keys(_PARTITIONS, 300), b"v")
+    assert len(goes_on(source)) == _PARTITIONS * 300
+    send(client, topic_name, keys(_PARTITIONS, 200, first=300), b"v")
+    config = config_for(
+        source, target, alias="SPARK", topics=[topic_name], tasks=1, offsets="same",
+        policy="identity",
+    )  # fmt: skip
+    with RunningMirror(config, tmp_path / "mirror") as mirror:
+        mirror.wait_running()
+        wait_for(lambda: _log(target, topic_name) == _log(source, topic_name), 60, 0.5)
+        assert mirror.terminate() == 0
+    found = goes_on(target)
+    assert len(found) == len(set(found)) == _PARTITIONS * 500
 
 
 def test_a_foreign_record_stops_its_partition_alone(
