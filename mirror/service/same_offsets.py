@@ -292,8 +292,9 @@ def _ends(
     ends, unknown, positions, blocks = {}, {}, {}, []
     for where, of in copies.items():
         key, end = (of.topic, of.partition), found.get((of.topic, of.partition))
-        # What the source has lost is a loss as ever, once offsets are translated.
-        bad = end is None or (end.reason and not end.diverged)
+        # What the source has lost is a loss as ever, if leaders can tell from where on.
+        told = end is not None and end.diverged and end.leader_epoch >= 0
+        bad = end is None or (end.reason and not told)
         if end is None or bad or end.position < end.offset:
             name = f"{where[0]}-{where[1]}"
             reason = "" if end is None else end.reason

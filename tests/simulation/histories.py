@@ -269,7 +269,9 @@ def _await_and_judge(
 
     def excused() -> set[tuple[str, int]]:
         stuck = set() if v2 else flow.beyond_help
-        return judge.lost_ends | flow.diverged | stuck
+        # One that has diverged when offsets are to be translated waits for a person.
+        waiting = set() if same is judge.same else flow.waiting
+        return judge.lost_ends | flow.diverged | stuck | waiting
 
     while missing := judge.missing(excused()):
         if world.now > end:
