@@ -38,6 +38,7 @@ from tests.harness.load import NumberedLoad, producer
 from tests.harness.metadata import acls_of, allow, overrides
 from tests.harness.mm2 import PROPERTIES, start_mm2
 from tests.harness.releases import RELEASES, release
+from tests.harness.service import RunningMirror, config_for
 from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, order_of, read_topic
 
@@ -263,6 +264,37 @@ def test_adoption(
     with standing.hosting(pair.config()) as mirror:
         mirror.wait_copied(pair.source, topic_name, flow=pair.name)
     assert_exactly_once(order_of(pair.target, pair.copy), load.order)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("target", ["2.8.2", "3.9.1"])
+def test_offsets_stay_the_same(
+    run_release: Callable[[str], PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    target: str,
+) -> None:
+    """Copies on older brokers have the source's offsets as well, whatever is killed."""
+    ends = run_release(NEWEST).bootstrap, run_release(target).bootstrap
+    create_topic(ends[0], topic_name, PARTITIONS)
+    load = NumberedLoad(ends[0], topic_name, PARTITIONS)
+    config = config_for(
+        *ends, topics=[topic_name], policy="identity", tasks=1, offsets="same"
+    )
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_running()
+        for kill in (mirror.kill_workers, mirror.kill_driver):
+            load.send(2000)
+            kill()
+        mirror.start()
+        mirror.wait_copied(ends[0], topic_name)
+        assert mirror.terminate() == 0
+    for one, copy in zip(
+        *(read_topic(e, topic_name).items() for e in ends), strict=True
+    ):
+        assert [(m.offset(), m.key(), m.timestamp()) for m in one[1]] == [
+            (m.offset(), m.key(), m.timestamp()) for m in copy[1]
+        ]
 
 
 FORMATS = {
