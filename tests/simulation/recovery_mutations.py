@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from mirror.cli import switch as commands
+from mirror.copying import intake, same_offsets
 from mirror.copying.intake import Intake
 from mirror.copying.schemas import SchemaBarrier
 from mirror.pairs import journal, roles
 from mirror.pairs.roles import Run
 from mirror.policy.selection import Selection
 from mirror.recovery import (
+    failback,
     fences,
     hooks,
     outcome,
@@ -32,6 +34,7 @@ from mirror.recovery.steps import STEPS, checks, drain, fence, opening, position
 from mirror.schemas.comparing import ComparedRegistries
 from mirror.schemas.registry.values import RESERVED
 from mirror.service import beginning, ownership
+from mirror.service import same_offsets as decisions
 from mirror.service.flow import FlowJobs
 from mirror.service.pairs import PairFollower
 
@@ -50,6 +53,8 @@ _real: dict[str, Any] = {
     "note": Operator._note,
     "look": quiet.look,
     "rewrite": beginning.rewrite_progress,
+    "continued": same_offsets._continued,
+    "same_copy": intake._SameCopy,
 }
 _patched: Any = mock.patch.object
 _FENCE, _RIGHTS = fences.fence_name(""), rights.name("")
@@ -390,6 +395,40 @@ def failovers_stop_nothing() -> AbstractContextManager[Any]:
     return _patched(drain, "_stop", lambda _stage: Done(text="stopped"))
 
 
+def terms_do_not_end() -> AbstractContextManager[Any]:
+    """After others wrote to a copy, the producer goes on with its old epoch."""
+
+    def continued(term: Any, log: Any, last: Any) -> Any:
+        found = _real["continued"](term, log, last)
+        return found._replace(epoch=max(log.epoch, 0))
+
+    return _patched(same_offsets, "_continued", continued)
+
+
+def what_came_back_is_copied() -> AbstractContextManager[Any]:
+    """A copy takes also what the source has from the copy's own cluster."""
+
+    def same_copy(end: int, _until: int, begun: bool) -> Any:
+        return _real["same_copy"](end, 1 << 60, begun)
+
+    return _patched(intake, "_SameCopy", same_copy)
+
+
+def tails_have_a_place() -> AbstractContextManager[Any]:
+    """A topic with a tail is taken for one with the same offsets."""
+    return _patched(failback, "_diverged", lambda *_: set())
+
+
+def ends_are_not_noted() -> AbstractContextManager[Any]:
+    """A failover takes the last notes of slots for all that was copied."""
+    return _patched(decisions, "note_ends", lambda *_: None)
+
+
+def runs_that_gave_way_are_through() -> AbstractContextManager[Any]:
+    """A switch that a failover replaced is through, even if that is given up."""
+    return _patched(Run, "left_off", property(lambda _: False))
+
+
 @contextlib.contextmanager
 def _both(*several: AbstractContextManager[Any]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
@@ -417,5 +456,7 @@ OF_SWITCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         overtaken_operators_close, reserved_ids_stay, records_come_before_schemas,
         nothing_is_ever_lost, no_group_reads_again,
         late_operators_call_hooks, failovers_stop_nothing,
+        terms_do_not_end, what_came_back_is_copied, tails_have_a_place,
+        ends_are_not_noted, runs_that_gave_way_are_through,
     )
 }  # fmt: skip
