@@ -25,6 +25,7 @@ import re
 import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import numpy as np
 
@@ -114,6 +115,8 @@ class TopicState:
     where it has records that the active cluster does not have."""
     same: bool = False
     """Whether it has the active cluster's offsets: the flow home fills it itself."""
+    topic_id: str = ""
+    """In hex."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +156,13 @@ class Returned:
         return tuple(each.topic for each in self.wrong)
 
     @property
-    def copied_again(self) -> dict[str, bool]:
-        """Those of them that the flow home fills, and if they are deleted before."""
+    def copied_again(self) -> dict[str, str]:
+        """Those of them that the flow home fills; with the topic's id if it is deleted
+        before, else empty.
+        """
         deleted = (ReturnedKind.SHORTER, ReturnedKind.DIVERGED)
         return {
-            each.topic: each.kind in deleted
+            each.topic: each.topic_id if each.kind in deleted else ""
             for each in self.wrong
             if each.same and each.topic in self.restorable
         }
@@ -371,6 +376,7 @@ def _topics(
             same=topic in same,
             kind=kind,
             here=here[topic].partitions if topic in here else 0,
+            topic_id=here[topic].topic_id.hex if topic in here else "",
             there=there.get(topic, 0),
             own=lost.get(topic, ""),
         )
@@ -605,18 +611,22 @@ def restore(stage: Stage, found: Returned, *, show: Callable[[str], None]) -> No
 
 
 def _copy_again(
-    stage: Stage, topics: Mapping[str, bool], *, show: Callable[[str], None]
+    stage: Stage, topics: Mapping[str, str], *, show: Callable[[str], None]
 ) -> None:
     """Let the flow home copy these topics with their offsets, from their first record
-    up to where the active cluster ends now; it must run. Those of which that is said
-    are deleted first.
+    up to where the active cluster ends now; it must run. Those with an id are deleted
+    first.
 
     Raises:
         MirrorError: a cluster refuses or does not answer; run it again.
     """
     home, active, back = stage.flow, stage.source, stage.target
-    for topic in sorted(each for each, deleted in topics.items() if deleted):
-        topic_admin.delete_topic(back, back.topics([topic])[topic].topic_id, topic)
+    for topic, seen in sorted(topics.items()):
+        if not seen:
+            continue
+        if back.topics([topic])[topic].topic_id.hex != seen:
+            raise StepError(f"{topic} on {home.target} was re-created: run this again")
+        topic_admin.delete_topic(back, UUID(seen), topic)
         show(f"{topic} on {home.target} is deleted: {home.name} copies it again")
     names = origins(stage, topics)
     there = active.topics(names.values())
