@@ -57,7 +57,8 @@ def diverged(what: str) -> str:
     """The message about a copy that must be made again; `what` differs."""
     return (
         f"{what}, so later records cannot have the source's offsets: make the copy "
-        "again, with `mirror repair rebuild`, or delete it if it has foreign records"
+        "again. In a pair settle the tail, then use `mirror failback --restore`; else "
+        "use `mirror repair rebuild`, or delete the copy if it has foreign records"
     )
 
 
