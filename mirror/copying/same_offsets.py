@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.write import Placed
     from mirror.config.schema import FlowConfig
     from mirror.copying.transaction import TransactionRecords
+    from mirror.offsets.progress import Position
     from mirror.offsets.terms import Term
     from mirror.records.batch import Buffer
 
@@ -534,6 +535,14 @@ class _Flight:
     begun: bool = False
 
 
+class _Noted(NamedTuple):
+    """What was noted of one partition."""
+
+    key: TopicPartition
+    position: Position
+    running: RunningCount | None
+
+
 class SameOffsetsWriter(TargetWriter):
     """Writes copies with the source's offsets, and other copies as `TargetWriter`."""
 
@@ -568,8 +577,8 @@ class SameOffsetsWriter(TargetWriter):
         """The one being written."""
         self._note_at = math.inf
         self._note_began = self._proven_at = -math.inf
-        self._last_note = TransactionContent()
-        """Of one partition, to be noted once more."""
+        self._last_noted: _Noted | None = None
+        """What can be noted once more."""
         self._broken = False
 
     # ---- taking over ----
@@ -591,7 +600,7 @@ class SameOffsetsWriter(TargetWriter):
         self._producer_of_copies.terms = {}
         self._copied.clear()
         self._to_note, self._note = TransactionContent(), None
-        self._last_note = TransactionContent()
+        self._last_noted = None
         self._copy_topics = known.target_topics
         self._translates = any(each.term is None for each in known.wanted)
         for each in known.wanted:
@@ -608,10 +617,9 @@ class SameOffsetsWriter(TargetWriter):
             at = known.positions.get(key)
             noted = 0 if at is None else min(at.offset, end.offset)
             self._noted[key] = max(noted, each.term.first)
-            if at is not None:
-                count = RunningCount.decode(known.running.get(key, b""))
-                running = {} if count is None else {key: count}
-                self._last_note = TransactionContent(moved={key: at}, running=running)
+        if one := next((k for k in self._copies_of if k in known.positions), None):
+            count = RunningCount.decode(known.running.get(one, b""))
+            self._last_noted = _Noted(one, known.positions[one], count)
         return found
 
     # ---- what the slot asks ----
@@ -726,10 +734,11 @@ class SameOffsetsWriter(TargetWriter):
         """
         if time.monotonic() - self._proven_at < PROOF_SECONDS:
             return True
-        if self._note is None and not self._to_note.moved:
-            self._to_note = TransactionContent(
-                moved={**self._last_note.moved}, running={**self._last_note.running}
-            )
+        last = self._last_noted
+        if self._note is None and not self._to_note.moved and last is not None:
+            self._to_note.moved = {last.key: last.position}
+            if last.running is not None:
+                self._to_note.running = {last.key: last.running}
         self._note_at = 0.0
         return self._note is None and not self._to_note.moved
 
@@ -787,8 +796,7 @@ class SameOffsetsWriter(TargetWriter):
         self._noted |= {key: each.offset for key, each in content.moved.items()}
         self._proven_at = self._note_began
         key, at = next(iter(content.moved.items()))
-        running = {k: each for k, each in content.running.items() if k == key}
-        self._last_note = TransactionContent(moved={key: at}, running=running)
+        self._last_noted = _Noted(key, at, content.running.get(key))
         self._note = None
         return True
 

@@ -132,10 +132,8 @@ def known_topics(flow: FlowConfig, target: Cluster) -> set[str]:
     """
     found = set(_seen(_kept(target, flow.source)))
     name = progress.topic_name(flow.source)
-    if target.topic(name) is not None:
-        known = progress.read(target, name, wait=False)
-        found.update(topic for topic, _ in known.positions)
-    return found
+    known = progress.read_existing(target, name)
+    return found.union(topic for topic, _ in known.positions)
 
 
 def applied(

@@ -213,9 +213,7 @@ def look(stage: Stage) -> Returned:
     """
     back, active, out = stage.target, stage.source, stage.reverse
     name = progress.topic_name(out.source)
-    known = progress.Progress()
-    if active.topic(name) is not None:
-        known = progress.read(active, name, wait=False)
+    known = progress.read_existing(active, name)
     known_id = Generation.parse(known.generation).source_id
     positions = {
         key: each

@@ -191,7 +191,7 @@ class TopicChanges:
         self._remade: set[str] = set()
         """Those of them that were there before."""
         self._same: frozenset[str] = frozenset()
-        """Topics whose copies have their offsets: one that is gone is copied again."""
+        """Copies with their topics' offsets: one that is gone is copied again."""
         self._not_yet: set[str] = set()
         """Copies that no look has seen, since they could not be created."""
         self._unmatched: tuple[str, ...] = ()
@@ -210,7 +210,12 @@ class TopicChanges:
         ids = {key: each.topic_id.hex for key, each in known.positions.items()}
         # A position alone may come from `start`, or from a switch.
         copied = {key[0] for key, count in known.running.items() if _has_copied(count)}
-        self._same = frozenset(known.terms)
+        name = self._flow.replication_policy.target_topic
+        self._same = frozenset(
+            name(topic)
+            for topic, note in known.terms.items()
+            if self._flow.offsets == "same" and note.ended is None
+        )
         for topic in remembered(self._flow, ids):
             now = self._known.setdefault(topic.topic, topic)
             self._tell_recreated(topic, now)
@@ -246,12 +251,10 @@ class TopicChanges:
             del self._known[topic.topic]
         self._known |= {topic.topic: topic for topic in found.topics}
         wanted = replace(found, topics=(*found.topics, *missing.hidden))
-        name = self._flow.replication_policy.target_topic
-        same = {name(topic) for topic in self._same}
         remade = (
             f"target topic {name} was gone and has been re-created without its "
             "earlier records: `mirror flow reset` copies them again"
-            for name in sorted(self._remade - same)
+            for name in sorted(self._remade - self._same)
         )
         return wanted, (*found.problems, *remade)
 

@@ -186,13 +186,10 @@ def _require_translated(
         MirrorError: a chosen record belongs into one.
     """
     for part in found:
-        copy = _copy_of(settling.target, part)
         note = known.terms.get(part.topic)
-        if (
-            note is not None
-            and note.copy_id == copy.topic_id.hex
-            and chosen(part, settling.order.choice).any()
-        ):
+        if note is None or not chosen(part, settling.order.choice).any():
+            continue
+        if note.copy_id == _copy_of(settling.target, part).topic_id.hex:
             raise MirrorError(
                 f"{settling.flow.name}: nothing of {part.topic} can be replayed: "
                 "both clusters have the same offsets (offsets: same), and a replay "

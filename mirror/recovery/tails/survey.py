@@ -218,9 +218,7 @@ def _positions(
 ) -> dict[TopicPartition, int]:
     """Where the tail of each partition begins at the earliest."""
     name = progress.topic_name(flow.source)
-    copied = progress.Progress()
-    if target.topic(name) is not None:
-        copied = progress.read(target, name, wait=False)
+    copied = progress.read_existing(target, name)
     starts = topic_admin.list_offsets(source, keys, timestamp=topic_admin.EARLIEST)
     return {
         key: max(
