@@ -365,7 +365,10 @@ def _check_map(
         offset_map = OffsetMap.of(flow.flow, target)
         while not done:
             try:
-                done.append(mapping.check(offset_map, judge, source, f"{SOURCE}."))
+                count = mapping.check(
+                    offset_map, judge, source, f"{SOURCE}.", waiting=flow.waiting
+                )
+                done.append(count)
             except BrokerError as error:
                 world.note(f"the map cannot be read: {error}")
                 world.sleep(0.5)
