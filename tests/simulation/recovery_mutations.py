@@ -17,7 +17,6 @@ from mirror.pairs import journal, roles
 from mirror.pairs.roles import Run
 from mirror.policy.selection import Selection
 from mirror.recovery import (
-    fences,
     hooks,
     outcome,
     pending,
@@ -34,6 +33,7 @@ from mirror.schemas.registry.values import RESERVED
 from mirror.service import beginning, ownership
 from mirror.service.flow import FlowJobs
 from mirror.service.pairs import PairFollower
+from mirror.topics import fences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

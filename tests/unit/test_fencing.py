@@ -11,9 +11,9 @@ import pytest
 
 from mirror.clusters.admin.acls import Acl
 from mirror.errors import FenceError
-from mirror.recovery import fences
-from mirror.recovery.fences import EVERYONE, KnownGrants
+from mirror.topics import fences
 from mirror.topics.acl_notes import AclPlan
+from mirror.topics.fences import EVERYONE, KnownGrants
 
 if TYPE_CHECKING:
     from collections.abc import Collection
