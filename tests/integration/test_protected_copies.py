@@ -15,6 +15,7 @@ from mirror.checks.check import check
 from mirror.checks.permissions.rights import rights
 from mirror.clusters.admin import acls
 from mirror.playground.brokers import playground
+from mirror.playground.secured import PASSWORDS, USER
 from mirror.service.protecting import ProtectJob
 from mirror.topics.acl_notes import TOPIC as NOTES
 from tests.harness.admin import create_topic, delete_topic, end_offsets, topic_exists
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.integration
 
 DENIED = "TOPIC_AUTHORIZATION_FAILED"
 DENY = ("WRITE", "DENY")
+LOGIN = (USER, PASSWORDS[USER])
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +116,20 @@ def test_only_mirror_may_write(
         assert acls_of(there) == before
         mirror.assert_never_failed()
     revoke_all(there)
+
+
+@pytest.fixture
+def trusting(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[PlaygroundCluster]:
+    """A cluster on which everyone may write to topics without ACLs."""
+    root = tmp_path_factory.mktemp("trusting")
+    settings = {"allow.everyone.if.no.acl.found": "true"}
+    with playground(
+        ("b",), root=root, given=False, secured=True, settings=settings
+    ) as made:
+        add_users(made["b"], ["alice"])
+        yield made["b"]
 
 
 class Turns:
@@ -203,3 +219,34 @@ def test_what_cannot_be_protected(
         revoke(there, "alice", "WRITE", copies[0])
         assert acls_of(there) == before
     assert not topic_exists(clusters["b"].bootstrap, NOTES)
+
+
+def test_two_flows_protect_one_copy(
+    clusters: dict[str, PlaygroundCluster],
+    trusting: PlaygroundCluster,
+    topic_name: str,
+) -> None:
+    """A copy without ACLs, to which everyone may write, is mirror's alone for as long
+    as one of its flows protects it; then all is as it was.
+    """
+    there = trusting.admin_bootstrap
+    sources = {"SA": clusters["a"].bootstrap, "SC": clusters["b"].bootstrap}
+    for bootstrap in (*sources.values(), there):
+        create_topic(bootstrap, topic_name)
+    alice, own = scram(trusting, "alice", "alice"), scram(trusting, *LOGIN)
+    assert write(alice, topic_name) == ""
+    settings = {"topics": [topic_name], "policy": "identity", "protect": "acl"}
+    names = [f"{alias}->SB" for alias in sources]
+    with Sides(
+        {**sources, "SB": section(trusting)}, dict.fromkeys(names, settings)
+    ) as made:
+        flows = [Turns(made, name) for name in names]
+        for flow in flows:
+            assert flow.turn() == []
+        assert (write(alice, topic_name), write(own, topic_name)) == (DENIED, "")
+        for flow in flows:
+            assert flow.turn(protect="none") == []
+            last = flow is flows[-1]
+            assert write(own, topic_name) == ""
+            assert write(alice, topic_name) == ("" if last else DENIED)
+    assert acls_of(there) == set()
