@@ -614,9 +614,8 @@ class FlowJobs:
         self.close()
         ends = EndsJob(self._flow, store=self._store, notes=self.selection)
         groups = self._of_groups().heartbeats(rests=True)
-        self._start(
-            ids, *groups, ends.job(), self._of_topics.guard(), *self._protection.jobs()
-        )
+        guard = self._of_topics.guard()
+        self._start(ids, *groups, ends.job(), *self._protection.resting(guard))
 
     def require_guarded(self, source: Cluster, target: Cluster) -> None:
         """As `TopicJobs.require_guarded`: before a run copies."""

@@ -150,6 +150,20 @@ class ProtectJob:
         turn = partial(self._in_turn, work, self._over)
         return [Job(name=PROTECT, seconds=_SECONDS, work=turn)]
 
+    def resting(self, other: Job) -> list[Job]:
+        """The jobs of a flow that rests. As no run has begun, `other`, which it has
+        anyway, finds out whether there is something to take back.
+        """
+        jobs = self.jobs()
+        if self._flow.protect == "acl" or not jobs:
+            return [other, *jobs]
+
+        def both(source: Cluster, target: Cluster) -> None:
+            other.work(source, target)
+            jobs[0].work(source, target)
+
+        return [replace(other, work=both)]
+
     def stop(self) -> None:
         """Have a running turn change no more ACLs."""
         self._over.set()

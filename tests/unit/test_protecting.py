@@ -10,6 +10,7 @@ import pytest
 from mirror.errors import AuthorizationError, FenceError, PrincipalError
 from mirror.service import protecting
 from mirror.service.protecting import ProtectJob
+from mirror.service.scheduler import Job
 from mirror.topics import fences
 from mirror.topics.fences import KnownGrants
 from tests.harness.configurations import config
@@ -127,6 +128,24 @@ def test_a_refusal_is_a_problem_until_it_ends(
     turns(job, 1)
     assert target.told == []
     assert target.lifted == 0
+
+
+def test_a_flow_that_rests_takes_back_what_stands(target: Target) -> None:
+    """No run has looked for that; it is done once, by a job that the flow has anyway,
+    and one that protects goes on to do so.
+    """
+    job = job_of(target)
+    guarded: list[int] = []
+    nowhere: Any = None
+    guard = Job(name="guard", seconds=1.0, work=lambda *_: guarded.append(1))
+    assert [each.name for each in job.resting(guard)] == ["guard", "protect"]
+    whole = config({"A->B": {}})
+    job.adopt(whole.flows["A->B"], whole)
+    (both,) = job.resting(guard)
+    for _ in range(2):
+        both.work(nowhere, nowhere)
+    assert (len(guarded), target.lifted) == (2, 1)
+    assert job.resting(guard) == [guard]
 
 
 def test_a_turn_ends_with_its_run(target: Target) -> None:
