@@ -57,6 +57,7 @@ def section(cluster: PlaygroundCluster) -> dict[str, Any]:
     return {"bootstrap_servers": cluster.sasl.bootstrap, **cluster.sasl.client_config}
 
 
+@pytest.mark.full
 def test_only_mirror_may_write(
     clusters: dict[str, PlaygroundCluster],
     target: PlaygroundCluster,
