@@ -131,6 +131,10 @@ class FenceError(ClusterError):
     """ACLs cannot keep producers from writing, or cannot be changed as planned."""
 
 
+class PrincipalError(FenceError):
+    """Brokers do not take mirror for the principal that the configuration names."""
+
+
 class FencedError(ClusterError):
     """Another owner took over the transactional id; this one must stop."""
 

@@ -218,6 +218,7 @@ class _Check:
             )
             with self._telling(f"flow {flow.name}"):
                 self._found += of_flow.findings(facts)
+                self._found += of_flow.protection(facts, self._config)
                 self._found += of_flow.schema_findings(facts, self._config)
 
 

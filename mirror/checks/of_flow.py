@@ -22,13 +22,21 @@ from mirror.clusters.admin import acls, allowed, brokers, configs, groups, topic
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.config import own_topics
 from mirror.config.own_topics import TUNING
-from mirror.errors import AuthorizationError, ClusterError, MirrorError, RegistryError
+from mirror.errors import (
+    AuthorizationError,
+    ClusterError,
+    FenceError,
+    MirrorError,
+    RegistryError,
+)
 from mirror.offsets import offset_syncs, progress, retention
 from mirror.offsets.groups import COMMITS_TOPIC
 from mirror.policy.naming import SCHEMAS
 from mirror.policy.selection import GroupFilter
 from mirror.schemas.registry.registry import Registry
 from mirror.schemas.registry.values import TRIAL, Mode, Subject
+from mirror.service import protecting
+from mirror.topics import fences
 from mirror.topics.topics import SCHEMAS_LEFT_OUT, TO_BE_CREATED
 
 if TYPE_CHECKING:
@@ -54,6 +62,8 @@ _LARGEST = "max.message.bytes"
 _STAMP_BYTES = 100
 """The most that the header and a larger batch around it may add."""
 _FOLLOWING = "follow commits within a second"
+_PROTECTION = "protection"
+_SUPER_USERS = "super.users"
 _TRIAL_VERSION = 3
 """Not the one that a registry would choose."""
 
@@ -509,6 +519,50 @@ def acls_of(facts: FlowFacts) -> list[Finding]:
         ]  # fmt: skip
     changes = [each for each in facts.plan.acls if each.flow == flow.name]
     return [ok(where, "ACLs", f"{len(changes)} to add or remove now")]
+
+
+def protection(facts: FlowFacts, config: MirrorConfig) -> Iterator[Finding]:
+    """Whether ACLs can keep others from writing to the copies that are there, and who
+    may write all the same.
+
+    Raises:
+        ClusterError: a cluster no longer answers.
+    """
+    if facts.flow.protect == "none":
+        return
+    copies = protecting.copies_of(facts.source, facts.target, facts.flow)
+    reasons = set[str]()
+    try:
+        known = protecting.known_grants(facts.target, config, copies, probe=False)
+    except (FenceError, AuthorizationError) as error:
+        reasons = {str(error)}
+    else:
+        bare = fences.without_acls(known.acls, copies)
+        if bare and known.everyone is None:
+            told = f"no ACL is about {some([*bare])}: a run tries who may write there"
+            yield ok(facts.where, _PROTECTION, told)
+            known = replace(known, everyone=False)
+        instead = protecting.INSTEAD
+        reasons.update(fences.obstacles(known, copies, instead=instead).values())
+    for why in sorted(reasons):
+        yield fail(facts.where, _PROTECTION, why, f"do so, or use {protecting.INSTEAD}")
+    yield ok(facts.where, _PROTECTION, _super_users(facts.target))
+
+
+def _super_users(target: Cluster) -> str:
+    """Brokers of Apache Kafka only say whether there are any."""
+    try:
+        named = brokers.settings(target, [_SUPER_USERS]).get(_SUPER_USERS)
+        if not (named or brokers.is_set(target, _SUPER_USERS)):
+            return f"no super user may write: {target.alias} has none"
+    except AuthorizationError:
+        named = None
+    if named:
+        return f"super users may still write: {', '.join(named.split(';'))}"
+    return (
+        f"super users may still write, and {target.alias} does not show who they are: "
+        f"look at {_SUPER_USERS} of its brokers"
+    )
 
 
 def groups_of(facts: FlowFacts) -> list[Finding]:

@@ -157,7 +157,7 @@ ACL_CLAIMS = Kind(
     purpose="ACLs added", pattern="mirror-acls.{alias}.internal", configs=_COMPACTED
 )
 ACL_NOTES = Kind(
-    purpose="ACLs of switches", pattern="mirror-acls.internal", configs=_COMPACTED
+    purpose="changes of ACLs", pattern="mirror-acls.internal", configs=_COMPACTED
 )
 SCHEMA_CLAIMS = Kind(
     purpose="schemas copied",
@@ -212,6 +212,9 @@ def of_flow(config: MirrorConfig, flow: FlowConfig) -> tuple[OwnTopic, ...]:
         found.append(PROOFS.of(flow))
     if flow.sync_topic_acls:
         found.append(ACL_CLAIMS.of(flow))
+    if flow.protect == "acl":
+        replicas = config.clusters[flow.target].own_replicas
+        found.append(ACL_NOTES.on(flow.target, ACL_NOTES.named(), replicas))
     if flow.schemas != "off":
         found.append(SCHEMA_CLAIMS.of(flow))
     pairs = config.pairs_of(flow.source, flow.target)

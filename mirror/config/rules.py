@@ -53,6 +53,7 @@ def problems(
     if complete:
         found += [*schema.login_problems(config, names), *_pairs_without_flows(config)]
     found += _same_offsets_in_pairs(config, names)
+    found += _protected_in_pairs(config, names)
     found += _pairs_that_share(config)
     unruled = _rules_and_policies_apart(config, names)
     if unruled:  # the names of such flows' copies are unknown
@@ -174,6 +175,18 @@ def _why_not_same(flow: FlowConfig, back: FlowConfig | None, pair: PairConfig) -
     if (flow.offsets, flow.offsets_exclude) != (back.offsets, back.offsets_exclude):
         return f"{back.name} has other offsets; set it, and offsets_exclude, in both"
     return ""
+
+
+def _protected_in_pairs(config: MirrorConfig, names: Mapping[str, str]) -> list[str]:
+    """What is a copy now is written by applications after a switch."""
+    return [
+        f"{names[name]}.protect: acl is not possible in the pair {pairs[0].name}: a "
+        "switch lets applications write to the copies; set protect: none, and fence: "
+        "acl in the pair, which keeps them from the cluster that is left"
+        for name, flow in config.flows.items()
+        if flow.protect == "acl"
+        and (pairs := config.pairs_of(flow.source, flow.target))
+    ]
 
 
 def _pairs_that_share(config: MirrorConfig) -> list[str]:

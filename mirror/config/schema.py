@@ -179,6 +179,14 @@ class TopicSync(Section):
         description="Whether to copy ACLs for all topics with a common prefix "
         "(PREFIXED) as well. Off: they are left out, as in MirrorMaker 2.",
     )
+    protect: Literal["none", "acl"] = setting(
+        default="none",
+        description="Whether to keep others from writing to the copies. acl: each "
+        "principal that an ACL of the target lets write to a copy is denied WRITE "
+        "there, mirror excepted, and 30 seconds later at most one that an ACL is added "
+        "for. No ACL stops a super user. none: ACLs stay as they are, and what acl has "
+        "changed is taken back.",
+    )
 
 
 # ---- the settings of a flow that say how much a running service proves ----

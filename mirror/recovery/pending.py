@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from mirror.errors import MALFORMED, ClusterError, FencedError
 from mirror.pairs import journal, roles, selection
 from mirror.pairs.journal import Kind
-from mirror.recovery import fences
 from mirror.recovery.stage import Stage, both_flows
 from mirror.recovery.steps import STEPS, fence
+from mirror.topics import fences
 from mirror.topics.acl_notes import AclNotes
 
 if TYPE_CHECKING:

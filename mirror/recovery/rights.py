@@ -13,16 +13,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mirror.recovery.fences import EVERYONE, TOPIC
 from mirror.recovery.stage import Finding, Level
 from mirror.topics.acl_notes import AclPlan
+from mirror.topics.fences import EVERYONE, TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from mirror.clusters.admin.acls import Acl
     from mirror.config.schema import FlowConfig
-    from mirror.recovery.fences import KnownGrants
+    from mirror.topics.fences import KnownGrants
 
 _GROUP, _TRANSACTIONAL_ID, _CLUSTER = "GROUP", "TRANSACTIONAL_ID", "CLUSTER"
 _ALL = "ALL"

@@ -34,6 +34,7 @@ from mirror.service.flow_status import INSTANCES, Problems, StatusWriter
 from mirror.service.groups import GroupJobs, without_groups
 from mirror.service.leases import LeaseResult, Leases, RunTerms, ends_of
 from mirror.service.ownership import Instance
+from mirror.service.protecting import ProtectJob
 from mirror.service.query import lease_query, state_folder
 from mirror.service.reload import PendingConfig
 from mirror.service.same_offsets import PaddingJob
@@ -291,6 +292,7 @@ class Flow:
     ) -> tuple[RunTerms, TopicsResult]:
         """Become the only writer; returns this run's terms and its first topics."""
         self._jobs.require_guarded(source, target)
+        self._jobs.look(target)
         self._topics.begin(target)
         found = self._topics.look(source, target)
         dead_letters.prepare(target, self.config)
@@ -518,7 +520,8 @@ def both_clusters(
 # ---- the jobs of a flow, which run alongside its leases; each run starts new ones ----
 #
 # Main type: `FlowJobs`, which puts together the jobs for topics, schemas, groups,
-# standby, pauses and proofs. `scheduler` runs them and handles their failures.
+# standby, pauses, protection and proofs. `scheduler` runs them and handles their
+# failures.
 
 
 _PAUSES_SECONDS = 2.0
@@ -563,6 +566,7 @@ class FlowJobs:
             passive=pairs.passive,
             switching=self._switching,
         )
+        self._protection = ProtectJob(flow, config, tell=problems.tell)
         self._proofs = proofs
         self._jobs: Jobs | None = None
         self.adopt(flow, config)
@@ -574,6 +578,7 @@ class FlowJobs:
         self.selection = selection.noted(config, flow.name)
         self._of_topics.adopt(flow, config)
         self._schemas.adopt(flow, config)
+        self._protection.adopt(flow, config)
         if self._proofs is not None:
             self._proofs.adopt(flow, config)
 
@@ -597,22 +602,28 @@ class FlowJobs:
             ids,
             *(*self._of_topics.jobs(), *self._schemas.jobs(), *groups.jobs()),
             *(standby.job(), AccessJob(self._flow).job(), pauses),
+            *self._protection.jobs(),
             *([] if proofs is None else [proofs]),
             *more,
         )
 
     def rest(self, ids: Mapping[str, str]) -> None:
         """Start only what goes on while the flow copies nothing: heartbeats, where the
-        source's partitions end, and the guard. `ids` as in `begin`.
+        source's partitions end, the guard, and protection. `ids` as in `begin`.
         """
         self.close()
         ends = EndsJob(self._flow, store=self._store, notes=self.selection)
         groups = self._of_groups().heartbeats(rests=True)
-        self._start(ids, *groups, ends.job(), self._of_topics.guard())
+        guard = self._of_topics.guard()
+        self._start(ids, *groups, ends.job(), *self._protection.resting(guard))
 
     def require_guarded(self, source: Cluster, target: Cluster) -> None:
         """As `TopicJobs.require_guarded`: before a run copies."""
         self._of_topics.require_guarded(source, target)
+
+    def look(self, target: Cluster) -> None:
+        """Find out what earlier runs have left, before `begin`."""
+        self._protection.begin(target)
 
     def _of_groups(self) -> GroupJobs:
         return GroupJobs(
@@ -639,6 +650,7 @@ class FlowJobs:
         open transactions hold up what reads progress or the offset map.
         """
         self._schemas.stop()
+        self._protection.stop()
         if self._proofs is not None:
             self._proofs.stop()
         if self._jobs is not None:
@@ -652,5 +664,6 @@ class FlowJobs:
     def turn(self) -> None:
         """Run each job once, now: the last turn of a run with `once`."""
         self._schemas.go_on()  # the turns before were stopped
+        self._protection.go_on()
         if self._jobs is not None:
             self._jobs.turn()

@@ -1,8 +1,8 @@
 """Notes of what switches and flows change in a cluster's ACLs, so that all of it can be
 taken back.
 
-Main types: `AclPlan`, changes that a switch makes together, `AclNotes`, over the
-compacted topic `mirror-acls.internal` of the cluster that is changed, and
+Main types: `AclPlan`, changes that a switch or a flow makes together, `AclNotes`, over
+the compacted topic `mirror-acls.internal` of the cluster that is changed, and
 `AclOwnership`, over the topics `mirror-acls.<source>.internal`, one for each source
 that flows copy ACLs from. A change is noted before it is made, and its note removed
 after it is taken back: a crash in between leaves a note without its ACL, never an ACL
@@ -60,7 +60,8 @@ class AclPlan:
     """Changes of a cluster's ACLs that are made, and taken back, together."""
 
     by: str
-    """Who makes them, and why, such as `fence A<->B`."""
+    """Who makes them, and why, such as `fence A<->B`, of a pair, or `fence A->B`, of a
+    flow that protects its copies."""
     adds: tuple[Acl, ...] = ()
     """In this order, so that none takes away what a later one gives."""
     removes: tuple[Acl, ...] = ()
@@ -81,6 +82,19 @@ class AclPlan:
             **dict.fromkeys(self.adds, AclChange.ADDED),
             **dict.fromkeys(self.removes, AclChange.REMOVED),
         }
+
+    def beyond(self, other: AclPlan) -> AclPlan:
+        """The changes that the other one does not have."""
+
+        def those(acls: Iterable[Acl]) -> tuple[Acl, ...]:
+            return tuple(acl for acl in acls if acl not in other.changes)
+
+        return replace(
+            self,
+            adds=those(self.adds),
+            removes=those(self.removes),
+            bridges=those(self.bridges),
+        )
 
     def document(self) -> dict[str, Any]:
         """As JSON; `of` reads it. ACLs that differ by name only are one row."""
@@ -163,6 +177,18 @@ class AclNotes:
             if change is not AclChange.REMOVED
         }
 
+    def taken(self, *, but_by: str) -> set[Acl]:
+        """The ACLs that must not be there because of switches or flows, without what
+        this one has taken away.
+        """
+        return {
+            acl
+            for by, changes in self._noted.items()
+            if by != but_by
+            for acl, change in changes.items()
+            if change in {AclChange.REMOVED, AclChange.BRIDGED}
+        }
+
     def without_fences(self, present: Iterable[Acl]) -> set[Acl]:
         """The ACLs that a cluster with these would have without fences."""
         found = set(present)
@@ -189,12 +215,9 @@ class AclNotes:
         )
         self._write(plan.by, new)
 
-    def forget(self, by: str, acls: Collection[Acl] | None = None) -> None:
-        """Note that what this one changed is taken back, or that these were not its
-        changes.
-        """
-        gone = self._noted[by] if acls is None else acls
-        self._write(by, dict.fromkeys(gone, AclChange.NONE))
+    def forget(self, by: str, acls: Collection[Acl]) -> None:
+        """Note that these changes of this one are taken back, or were not its own."""
+        self._write(by, dict.fromkeys(acls, AclChange.NONE))
 
     def _write(self, by: str, changes: Mapping[Acl, AclChange]) -> None:
         if not changes:

@@ -24,9 +24,10 @@ from mirror.offsets.standby import topic_name as topic_name_of
 from mirror.pairs import access
 from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS, USER
-from mirror.recovery import fences, quiet, rights
+from mirror.recovery import quiet, rights
 from mirror.recovery.quiet import ActivityReason
 from mirror.service.standby import AccessJob
+from mirror.topics import fences
 from mirror.topics.acl_notes import AclNotes, AclPlan
 from tests.harness.admin import create_topic
 from tests.harness.metadata import Sides, allow, revoke

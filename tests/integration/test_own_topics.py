@@ -27,10 +27,9 @@ from mirror.config import own_topics
 from mirror.offsets.groups import Copy
 from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
-from mirror.recovery import fences
 from mirror.service.groups import GroupJobs
 from mirror.status.store import StatusStore
-from mirror.topics import guarding
+from mirror.topics import fences, guarding
 from mirror.topics.acl_notes import AclNotes, AclPlan
 from tests.harness.admin import alter_topic, copied_records, create_topic
 from tests.harness.configurations import configuration

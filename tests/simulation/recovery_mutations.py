@@ -19,7 +19,6 @@ from mirror.pairs.roles import Run
 from mirror.policy.selection import Selection
 from mirror.recovery import (
     failback,
-    fences,
     hooks,
     outcome,
     pending,
@@ -37,6 +36,7 @@ from mirror.service import beginning, ownership
 from mirror.service import same_offsets as decisions
 from mirror.service.flow import FlowJobs
 from mirror.service.pairs import PairFollower
+from mirror.topics import fences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -380,6 +380,20 @@ def test_pairs_that_cannot_keep_offsets(
     assert all(why in each for each in about[:1])
 
 
+def test_copies_of_a_pair_cannot_be_protected() -> None:
+    """Applications write to them after a switch; a flow that a pair feeds can be."""
+    flows = {**FED, "A->B": {**IDENTITY, "protect": "acl"}}
+    assert problems(fed(flows)) == [
+        (
+            'flows."A->B".protect: acl is not possible in the pair A<->B: a switch '
+            "lets applications write to the copies; set protect: none, and fence: acl "
+            "in the pair, which keeps them from the cluster that is left"
+        )
+    ]
+    protected = {**IDENTITY, "protect": "acl"}
+    assert problems(fed({**FED, "A->C": protected, "B->C": protected})) == []
+
+
 def test_two_aliases_of_one_broker_are_one_cluster() -> None:
     """A flow between them would copy a cluster onto itself."""
     made = at_brokers({"A->B": {}}, A="x:1,Kafka:9092", B="kafka:9092,y:1")

@@ -21,13 +21,13 @@ from mirror.recovery import hooks, rights
 from mirror.recovery.drilling import groups, runner
 from mirror.recovery.drilling.groups import ComparedNext, Judged, windows
 from mirror.recovery.drilling.runner import MOST_KEPT, Drill
-from mirror.recovery.fences import KnownGrants as KnownAcls
 from mirror.recovery.stage import Finding, Level, Stage, in_order
 from mirror.recovery.steps import checks
 from mirror.recovery.steps.checks import Check, Seen
 from mirror.recovery.steps.positions import GroupPlace, GroupPlaces
 from mirror.status.values import PartitionRisk, RiskStatus
 from mirror.topics.comparing import CONFIG, QUOTAS, TOPIC, USERS, Difference
+from mirror.topics.fences import KnownGrants as KnownAcls
 from tests.harness.configurations import configuration
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 
 from mirror.clusters.admin.acls import Acl
 from mirror.errors import FenceError
-from mirror.recovery import fences
-from mirror.recovery.fences import EVERYONE, KnownGrants
+from mirror.topics import fences
 from mirror.topics.acl_notes import AclPlan
+from mirror.topics.fences import EVERYONE, KnownGrants
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -114,7 +114,8 @@ def test_only_writing_is_taken_and_only_there(
     """Whatever the ACLs are: at no moment of laying or lifting does mirror lose a
     right, or another user that its tasks log in as, or anyone a right other than WRITE
     on the fenced topics; once the fence is laid no one else may write to them; what is
-    there after it is what was before.
+    there after it is what was before. Where a fence is refused, the same holds for the
+    topics that are no obstacles.
     """
     known = KnownGrants(
         own=OWN, logins=logins, acls=acls, others=frozenset(TOPICS) - fenced,
@@ -125,7 +126,8 @@ def test_only_writing_is_taken_and_only_there(
     except FenceError:
         event("refused")
         assert any(acl.principal == EVERYONE for acl in acls)
-        return
+        fenced = fenced.difference(fences.obstacles(known, fenced))
+        made = fences.plan_fence(known, fenced, pair="A<->B")
     plan = AclPlan.of(json.loads(json.dumps(made.document())))  # from a journal
     assert plan.changes == made.changes
     before = set(acls)
@@ -155,6 +157,17 @@ def test_what_may_go_is_not_relied_on() -> None:
     assert fences.plan_fence(known, ["orders"], pair="p").adds == (deny,)
     known = KnownGrants(own=OWN, acls=frozenset({grant, deny}))
     assert fences.plan_fence(known, ["orders"], pair="p").changes == {}
+
+
+def test_a_smaller_plan_leaves_the_rest_of_a_larger_one() -> None:
+    """What is to be taken back when topics are no longer fenced."""
+    grants = [fences.literal(each, "User:alice", "WRITE") for each in TOPICS[:2]]
+    known = KnownGrants(own=OWN, acls=frozenset(grants))
+    both, one = (
+        fences.plan_fence(known, TOPICS[:count], pair="A->B") for count in (2, 1)
+    )
+    assert {acl.name for acl in both.beyond(one).changes} == {TOPICS[1]}
+    assert one.beyond(both).changes == {}
 
 
 def test_what_is_not_known_is_not_guessed() -> None:

@@ -9,7 +9,7 @@ import pytest
 from mirror.clusters.admin.acls import Acl
 from mirror.config.schema import FlowConfig
 from mirror.recovery import rights
-from mirror.recovery.fences import KnownGrants, literal
+from mirror.topics.fences import KnownGrants, literal
 
 if TYPE_CHECKING:
     from mirror.topics.acl_notes import AclPlan

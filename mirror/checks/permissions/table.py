@@ -326,6 +326,11 @@ def is_fenced(flow: FlowConfig, config: MirrorConfig) -> bool:
     return any(pair.fence == "acl" for pair in pairs)
 
 
+def is_protected(flow: FlowConfig, _config: MirrorConfig) -> bool:
+    """Whether the flow keeps others from writing to its copies."""
+    return flow.protect == "acl"
+
+
 def pairs(flow: FlowConfig, _config: MirrorConfig) -> tuple[Extent, ...]:
     """The transactional id under which operators of the flow's pair write."""
     return named(journal.transactional_id(pair_name(flow.source, flow.target)))
@@ -641,14 +646,28 @@ _OF_SERVICE: tuple[Need, ...] = (
     ),
     *(
         Need(
-            feature="fences of pairs",
-            side=FlowSide.SOURCE,
+            feature=feature,
+            side=side,
             kind=kind,
             operations=operations,
             names=which,
             called=called,
-            when=is_fenced,
-            setting="`recovery` with `fence: acl`",
+            when=when,
+            setting=setting,
+        )
+        for feature, side, when, setting in (
+            (
+                "fences of pairs",
+                FlowSide.SOURCE,
+                is_fenced,
+                "`recovery` with `fence: acl`",
+            ),
+            (
+                "protection of copies",
+                FlowSide.TARGET,
+                is_protected,
+                "`protect: acl`",
+            ),
         )
         for kind, operations, which, called in (
             (ResourceKind.CLUSTER, (Operation.ALTER,), cluster, ""),

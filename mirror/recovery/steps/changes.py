@@ -20,8 +20,9 @@ from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.offsets.translation import Exactness
 from mirror.pairs import roles
 from mirror.records.reading import TopicReader
-from mirror.recovery import fences, hooks, rights, schemas
+from mirror.recovery import hooks, rights, schemas
 from mirror.recovery.steps import fence, opening
+from mirror.topics import fences
 from mirror.topics.merging import Merging
 
 if TYPE_CHECKING:

@@ -44,15 +44,15 @@ from mirror.pairs.control import PausesReader
 from mirror.pairs.journal import JournalReader, Kind
 from mirror.pairs.risk import next_to_copy
 from mirror.policy.selection import GroupFilter
-from mirror.recovery import closed, fences, hooks, rights, schemas
-from mirror.recovery.fences import KnownGrants, without_acls
+from mirror.recovery import closed, hooks, rights, schemas
 from mirror.recovery.stage import Finding, Level
 from mirror.recovery.steps import fence as fence_step
 from mirror.recovery.steps import positions
 from mirror.recovery.steps.positions import GroupPlaces
 from mirror.status.values import RiskStatus
 from mirror.status.wording import duration, moment, named, some
-from mirror.topics import topics
+from mirror.topics import fences, topics
+from mirror.topics.fences import KnownGrants, without_acls
 from mirror.topics.merging import Merging
 from mirror.topics.sides import Live
 from mirror.topics.topics import select

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config import scopes
 from mirror.pairs import roles, selection
-from mirror.recovery import fences, hooks, outcome, quiet, schemas
+from mirror.recovery import hooks, outcome, quiet, schemas
 from mirror.recovery.quiet import QuiesceCheck
 from mirror.recovery.stage import NOTHING, Done, Stage, StepError
 from mirror.status.wording import some
+from mirror.topics import fences
 from mirror.topics.topics import select
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
-    from mirror.recovery.fences import KnownGrants
     from mirror.topics.acl_notes import AclPlan
+    from mirror.topics.fences import KnownGrants
     from mirror.topics.topics import MirroredTopic
 
 

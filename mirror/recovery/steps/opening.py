@@ -18,12 +18,13 @@ from mirror.errors import MirrorError
 from mirror.offsets import progress, standby, starting
 from mirror.pairs import access, risk, roles
 from mirror.pairs.roles import BEGINS, noted_begins
-from mirror.recovery import fences, hooks, outcome, rights, schemas
+from mirror.recovery import hooks, outcome, rights, schemas
 from mirror.recovery.stage import Done, Stage, StepError
 from mirror.recovery.steps import checks, drain, fence, positions
 from mirror.service.ownership import Generation, take_ownership
 from mirror.service.positions import behind_copies, both_write, pass_copies
 from mirror.status.wording import some
+from mirror.topics import fences
 from mirror.topics.acl_notes import AclNotes
 from mirror.topics.topics import select
 

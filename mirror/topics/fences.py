@@ -5,6 +5,8 @@ who may write gets DENY WRITE. DENY for `User:*` would also stop mirror, so what
 everyone may do is given to mirror itself, given to everyone without WRITE, and only
 then taken away. Super users need no ACL, so none stops them: only `quiet` finds those.
 
+Switches fence what applications write to, flows with `protect: acl` their copies.
+
 Main functions: `look`, what is known of a cluster; `plan_fence`, which is pure; `lay`
 and `lift`, for any `AclPlan`. Both can be called again after any failure, on any
 machine: the notes on the cluster say what was begun. Brokers hear of ACLs at different
@@ -33,6 +35,7 @@ from mirror.errors import (
     AuthorizationError,
     ClusterError,
     FenceError,
+    PrincipalError,
     UnreachableError,
 )
 from mirror.patience import left
@@ -60,6 +63,7 @@ _PROBE = "probe"
 _SECONDS = 30.0
 _PAUSE_SECONDS = 0.02
 _MOST_REASONS = 5
+_OF_PAIRS = "`fence: hook` or `fence: confirmed`"
 T = TypeVar("T")
 
 
@@ -86,9 +90,9 @@ class KnownGrants:
         return self.logins | {self.own}
 
 
-def fence_name(pair: str) -> str:
-    """Whose change of ACLs the fence of a pair is."""
-    return f"{FENCE} {pair}"
+def fence_name(whose: str) -> str:
+    """Whose change of ACLs the fence of a pair is, or of a flow."""
+    return f"{FENCE} {whose}"
 
 
 def without_acls(acls: Iterable[Acl], topics: Iterable[str]) -> tuple[str, ...]:
@@ -99,39 +103,63 @@ def without_acls(acls: Iterable[Acl], topics: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def plan_fence(known: KnownGrants, topics: Collection[str], *, pair: str) -> AclPlan:
-    """The changes that fence these topics.
-
-    Raises:
-        FenceError: ACLs cannot do it without harm to others, or it is not known what
-            they would do.
+def obstacles(
+    known: KnownGrants, topics: Collection[str], *, instead: str = _OF_PAIRS
+) -> dict[str, str]:
+    """Those of the topics that ACLs cannot fence without harm to others, or where it is
+    not known what they would do, each with the reason. `instead`: what people can use.
     """
-    grants = [
+    found: dict[str, str] = {}
+    bare = without_acls(known.acls, topics)
+    if bare and known.everyone is None:
+        why = (
+            f"no ACL is about {_some(bare)}, and the cluster does not tell whether "
+            "everyone may write there (allow.everyone.if.no.acl.found), since "
+            f"{known.own} is a super user: give these topics ACLs, log in as a user "
+            f"that is no super user, or use {instead}"
+        )
+        found |= dict.fromkeys(bare, why)
+    for acl in _of_everyone(_grants(known), topics):
+        if outside := sorted(filter(acl.covers, known.others)):
+            why = (
+                f"the ACL {acl} also lets everyone write to {_some(outside)}, which "
+                "must not be fenced: replace it with ACLs that name topics or "
+                f"principals, or use {instead}"
+            )
+            found |= dict.fromkeys(filter(acl.covers, topics), why)
+    return found
+
+
+def _grants(known: KnownGrants) -> list[Acl]:
+    """What lets somebody write."""
+    return [
         acl
         for acl in sorted(known.acls)
         if acl.kind == TOPIC and acl.permission == "ALLOW" and acl.operation in _WRITES
     ]
-    bare = without_acls(known.acls, topics)
-    if bare and known.everyone is None:
-        raise FenceError(
-            f"no ACL is about {_some(bare)}, and the cluster does not tell whether "
-            "everyone may write there (allow.everyone.if.no.acl.found), since "
-            f"{known.own} is a super user: give these topics ACLs, log in as a user "
-            "that is no super user, or use `fence: hook`"
-        )
-    bridges = tuple(literal(t, EVERYONE, _ALL) for t in bare if known.everyone)
-    removes = tuple(
+
+
+def _of_everyone(grants: Iterable[Acl], topics: Collection[str]) -> tuple[Acl, ...]:
+    """Those that let everyone write to one of these topics."""
+    return tuple(
         acl
         for acl in grants
-        if acl.principal == EVERYONE and any(acl.covers(topic) for topic in topics)
+        if acl.principal == EVERYONE and any(map(acl.covers, topics))
     )
-    for acl in removes:
-        if outside := sorted(filter(acl.covers, known.others)):
-            raise FenceError(
-                f"the ACL {acl} also lets everyone write to {_some(outside)}, which "
-                "must not be fenced: replace it with ACLs that name topics or "
-                "principals, or use `fence: hook`"
-            )
+
+
+def plan_fence(known: KnownGrants, topics: Collection[str], *, pair: str) -> AclPlan:
+    """The changes that fence these topics, for a pair or for the flow of that name.
+
+    Raises:
+        FenceError: there are `obstacles`.
+    """
+    for why in obstacles(known, topics).values():
+        raise FenceError(why)
+    grants = _grants(known)
+    bare = without_acls(known.acls, topics)
+    bridges = tuple(literal(t, EVERYONE, _ALL) for t in bare if known.everyone)
+    removes = _of_everyone(grants, topics)
     denies = tuple(
         literal(topic, principal, "WRITE", "DENY")
         for topic in sorted(topics)
@@ -189,16 +217,19 @@ def look(
     *,
     copies: Collection[str] = (),
     probe: bool = True,
+    instead: str = _OF_PAIRS,
 ) -> KnownGrants:
     """Who may write to these topics of a cluster. `copies`: topics to which only mirror
-    is to write, so it does not matter if a fence covers them, too.
+    is to write, so it does not matter if a fence covers them, too. `instead`: what
+    people can use where ACLs cannot do it.
 
     Where brokers do not tell whether everyone may write to topics without ACLs, it adds
     and removes an ACL of a topic that does not exist; without `probe` that stays
     unknown.
 
     Raises:
-        FenceError: the cluster has no authorizer, or `principal` is missing or wrong.
+        FenceError: the cluster has no authorizer, or `principal` is missing.
+        PrincipalError: it is wrong.
         AuthorizationError: we may not see its ACLs.
         ClusterError: it does not answer.
     """
@@ -217,7 +248,7 @@ def look(
     except NoAuthorizerError as error:
         raise FenceError(
             f"cluster {cluster.alias} has no authorizer, so ACLs keep no one from "
-            "writing: use `fence: hook` or `fence: confirmed`"
+            f"writing: use {instead}"
         ) from error
     found = frozenset(owned.notes.without_fences(present))
     bare = without_acls(found, topics)
@@ -256,12 +287,13 @@ def lay(
     somebody else has taken over; it is asked before each round of changes.
 
     Raises:
-        FenceError: an ACL is refused, a broker does not show it within `seconds`, or
-            mirror itself loses a right; some changes may be made: `lift` the plan.
+        FenceError: an ACL is refused, or a broker does not show it within `seconds`;
+            some changes may be made: `lift` the plan.
+        PrincipalError: mirror itself loses a right; the same.
         ClusterError: the cluster does not answer for so long, or refuses; the same.
     """
     deadline = time.monotonic() + left(seconds)
-    if _again_until(deadline, lambda: _stands(cluster, plan)):
+    if _again_until(deadline, lambda: stands(cluster, plan)):
         return
     before = _again_until(deadline, lambda: allowed.of_topics(cluster, plan.topics))
 
@@ -291,12 +323,13 @@ def lift(
     cluster: Cluster,
     by: str,
     *,
+    but: AclPlan | None = None,
     seconds: float = _SECONDS,
     hold: Callable[[], None] = lambda: None,
 ) -> None:
-    """Take back all that was made by this one, and wait until every broker shows it.
-    ACLs that were there before, or that flows or other switches want, stay. `hold` as
-    for `lay`.
+    """Take back all that was made by this one, `but` what this plan has, and wait until
+    every broker shows it. ACLs that were there before, or that flows or other switches
+    want, stay. `hold` as for `lay`.
 
     Raises:
         FenceError: as `lay`; call it again.
@@ -307,18 +340,21 @@ def lift(
     def lifting() -> None:
         owned = AclOwnership(cluster)
         notes = owned.notes
-        laid = notes.noted(by)
+        laid = notes.noted(by) if but is None else notes.noted(by).beyond(but)
         if not laid.changes:
             return
         present = _on_any_broker(cluster)
         begun = {acl.name for acl in laid.adds if acl in present}
+        if but is not None:
+            begun.difference_update(but.topics)  # they have other ACLs now
         bridges = [acl for acl in laid.bridges if acl.name in begun]
-        back = (*laid.removes, *bridges)
+        held = notes.taken(but_by=by)
+        back = [acl for acl in (*laid.removes, *bridges) if acl not in held]
         _bring(cluster, hold, wanted=back, deadline=deadline)
         _bring(cluster, hold, unwanted=_gone(owned, laid), deadline=deadline)
         _bring(cluster, hold, unwanted=laid.bridges, deadline=deadline)
         hold()
-        notes.forget(by)
+        notes.forget(by, laid.changes)
 
     _again_until(deadline, lifting)
 
@@ -355,7 +391,7 @@ def _require_own_rights(
 ) -> None:
     for topic, operations in allowed.of_topics(cluster, before).items():
         if lost := (before[topic] or frozenset()) - (operations or frozenset()):
-            raise FenceError(
+            raise PrincipalError(
                 f"cluster {cluster.alias}: the fence takes {', '.join(sorted(lost))} "
                 f"on {topic} from mirror itself: is clusters.{cluster.alias}.principal "
                 "whom the brokers take it for?"
@@ -415,7 +451,7 @@ def _late(
     return late
 
 
-def _stands(cluster: Cluster, plan: AclPlan) -> bool:
+def stands(cluster: Cluster, plan: AclPlan) -> bool:
     """Whether all of it is noted, and every broker shows it.
 
     Raises:
@@ -484,7 +520,7 @@ def _probed(cluster: Cluster, own: str, present: Collection[Acl]) -> bool | None
     finally:
         lift(cluster, plan.by)
     if not may:
-        raise FenceError(
+        raise PrincipalError(
             f"cluster {cluster.alias}: brokers do not take mirror for {own}: correct "
             f"clusters.{cluster.alias}.principal"
         )
