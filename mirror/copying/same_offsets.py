@@ -692,6 +692,10 @@ class SameOffsetsWriter(TargetWriter):
         )  # fmt: skip
         self.advance()
 
+    def is_seeding(self, key: TopicPartition) -> bool:
+        where = self._copies_of.get(key)
+        return where is not None and not self._is_fresh(where, ())
+
     def _is_fresh(self, where: TopicPartition, batches: Sequence[EncodedBatch]) -> bool:
         """Whether the copy's leader remembers us now, and does so all the way."""
         oldest = min(self._newest[where], *(each.newest for each in batches))

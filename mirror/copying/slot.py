@@ -241,8 +241,9 @@ class Slot:
                 resting = [key for key, a in self._wanted.items() if a.paused_since]
                 self._tally.ends(self._reader.ends_of(resting))
         reports = self._tally.reports(
-            self._wanted, self._positions, self._faults, answered=self._reader.answered
-        )
+            self._wanted, self._positions, self._faults,
+            answered=self._reader.answered, seeding=self._writer.is_seeding,
+        )  # fmt: skip
         copies_on = self.on_credit or not self._alone
         return [replace(report, slot_copies_on=copies_on) for report in reports]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -279,10 +279,11 @@ class Tally:
         faults: Faults,
         *,
         answered: Callable[[TopicPartition], float],
+        seeding: Callable[[TopicPartition], bool],
     ) -> list[PartitionReport]:
         """One report per wanted partition, of what was done since the last ones.
         `answered` returns when a partition's leader last answered, in monotonic
-        seconds.
+        seconds; `seeding`, whether one that is behind is `SEEDING`.
         """
         for key in self._lateness.keys() - wanted.keys():
             del self._lateness[key]
@@ -291,6 +292,13 @@ class Tally:
         reports = [
             self._report(key, assignment, positions.get(key), faults, answered(key))
             for key, assignment in wanted.items()
+        ]
+        reports = [
+            replace(each, state=PartitionState.SEEDING.value)
+            if each.state == PartitionState.CATCHING_UP
+            and seeding((each.topic, each.partition))
+            else each
+            for each in reports
         ]
         self._reset()
         return reports

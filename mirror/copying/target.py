@@ -209,6 +209,10 @@ class TargetWriter:
     def _next_id(self) -> str | None:
         return self._producers[self._next].transactional_id
 
+    def is_seeding(self, _key: TopicPartition) -> bool:
+        """Whether a partition is written one batch at a time: its records are old."""
+        return False
+
     @property
     def room(self) -> bool:
         """Whether it is time to fill one more transaction.

@@ -212,7 +212,8 @@ def sample(
 
 def behind(reports: Iterable[PartitionReport]) -> bool:
     """Whether a partition reports that it is catching up."""
-    return any(report.state == PartitionState.CATCHING_UP for report in reports)
+    states = {PartitionState.CATCHING_UP, PartitionState.SEEDING}
+    return any(report.state in states for report in reports)
 
 
 def recent(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:

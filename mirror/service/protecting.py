@@ -2,8 +2,8 @@
 
 Main type: `ProtectJob`, for one flow and all of its runs. It lays what a switch lays on
 the cluster that is left (`fences`), and takes it back once the setting is `none`.
-`copies_of` says which topics those are, `known_grants` who may write to them; `mirror check`
-asks both, too.
+`copies_of` says which topics those are, `known_grants` who may write to them; `mirror
+check` asks both, too.
 
 A copy is protected for as long as the flow's settings select it, also while the source
 does not show its topic. Changes that no copy needs any more are taken back.

@@ -37,6 +37,9 @@ class PartitionState(StrEnum):
     """Copied as it comes."""
     CATCHING_UP = "CATCHING_UP"
     """Copied, and behind by more than one fetch."""
+    SEEDING = "SEEDING"
+    """The same, of a copy with the source's offsets whose records are so old that its
+    leader may forget who writes them: one batch at a time."""
     PAUSED = "PAUSED"
     """Not copied because a user asked for that; its position stays."""
     FAULTED = "FAULTED"

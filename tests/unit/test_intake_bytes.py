@@ -295,5 +295,6 @@ def test_lag_counts_from_the_record_not_from_a_delete_horizon(compressed):
         {("t", 0): SimpleNamespace(offset=0)},
         taking.faults,
         answered=lambda _: time.time(),
+        seeding=lambda _: False,
     )
     assert 499 < report.lag_seconds < 510

@@ -7,9 +7,10 @@ import uuid
 import pytest
 
 from mirror.copying.faults import Faults
-from mirror.copying.lease import Assignment
+from mirror.copying.lease import Assignment, PartitionReport
 from mirror.copying.tally import Tallied, Tally
 from mirror.offsets.progress import Position, RunningCount
+from mirror.status.states import PartitionState
 from mirror.status.values import NOTHING, Counts
 
 pytestmark = pytest.mark.unit
@@ -26,8 +27,17 @@ _MOVED = {_KEY: Position(offset=5)}
 _TEN = {_KEY: Tallied(Counts(records=10, bytes=100))}
 
 
+def _reports(
+    tally: Tally, faults: Faults | None = None, *, seeding: bool = False
+) -> list[PartitionReport]:
+    return tally.reports(
+        _PARTITIONS, {}, faults or Faults(),
+        answered=lambda _: 0.0, seeding=lambda _: seeding,
+    )  # fmt: skip
+
+
 def _reasons(tally: Tally, faults: Faults) -> list[str]:
-    reports = tally.reports(_PARTITIONS, {}, faults, answered=lambda _: 0.0)
+    reports = _reports(tally, faults)
     return [report.reason for report in reports]
 
 
@@ -46,13 +56,30 @@ def test_what_stops_a_slot_stops_its_partitions():
     assert _reasons(tally, faults) == ["not the leader", ""]
 
 
+@pytest.mark.parametrize(
+    ("behind", "seeding", "state"),
+    [
+        (False, True, PartitionState.RUNNING),
+        (True, False, PartitionState.CATCHING_UP),
+        (True, True, PartitionState.SEEDING),
+    ],
+)
+def test_old_records_are_seeding_only_while_they_are_behind(behind, seeding, state):
+    """A partition that is written one batch at a time says so while it is behind: at
+    its end its records may be old, too, and nothing waits.
+    """
+    tally = Tally(slot=0, bounds=(1.0,), service=uuid.uuid4())
+    tally.fetched(_KEY, end_offset=5, size=1, behind=behind)
+    assert _reports(tally, seeding=seeding)[0].state == state
+
+
 def _commit(tally: Tally, running: dict[tuple[str, int], RunningCount]) -> None:
     tally.committed(_TEN, _MOVED, running, seconds=0.1)
 
 
 def _total(tally: Tally) -> tuple[Counts, int]:
     """The total of the partition that is counted, and since when."""
-    report, _ = tally.reports(_PARTITIONS, {}, Faults(), answered=lambda _: 0.0)
+    report, _ = _reports(tally)
     return report.total, report.total_since
 
 
@@ -129,7 +156,7 @@ def test_a_record_that_fails_counts_once():
     tally = Tally(slot=0, bounds=(1.0,), service=uuid.uuid4())
 
     def failed() -> dict[str, int]:
-        report, other = tally.reports(_PARTITIONS, {}, Faults(), answered=lambda _: 0.0)
+        report, other = _reports(tally)
         assert other.failed == ()
         return dict(report.failed)
 

@@ -769,6 +769,7 @@ def part_of(rows: Sequence[Row], *, size: int, number: int = 1) -> RowPage[Row]:
 _ORDER = (
     PartitionState.FAULTED,
     PartitionState.CATCHING_UP,
+    PartitionState.SEEDING,
     PartitionState.PAUSED,
     PartitionState.RUNNING,
 )
@@ -867,6 +868,7 @@ _LOOKS: dict[str, tuple[str, str]] = {
     FlowState.RESTING: ("calm", "○"),
     FlowState.STOPPED: ("calm", "■"),
     PartitionState.CATCHING_UP: ("warn", "▲"),
+    PartitionState.SEEDING: ("warn", "▲"),
     PartitionState.FAULTED: ("bad", "✕"),
     PartitionState.PAUSED: ("calm", "‖"),
     AclState.SYNCED: ("good", "•"),
