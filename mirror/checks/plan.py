@@ -30,7 +30,7 @@ from mirror.pairs.flow_roles import flow_roles
 from mirror.policy.selection import GroupFilter
 from mirror.service import same_offsets
 from mirror.status.states import AclState
-from mirror.status.wording import named
+from mirror.status.wording import named, some
 from mirror.topics import acls, configs, guarding, topics
 from mirror.topics.merging import Merging
 from mirror.topics.sides import Foreseen, Live
@@ -111,7 +111,7 @@ class TopicOffsets:
     offsets: str
     """`same`, `translated`, or empty: it is not copied until that is known."""
     reason: str = ""
-    """Why they are not the same."""
+    """Why they are not the same, or what that costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,7 +362,8 @@ class Planner:
             except ClusterError as error:
                 self._failures[f"flow {flow.name}: {error}"] = None
                 continue
-            told = [(name, "same", "") for name in judged.same]
+            told = [(name, "same", "") for name in judged.notes]
+            told += [(n, "same", _padding(each)) for n, each in judged.able.items()]
             told += [(n, "translated", why) for n, why in judged.translated.items()]
             told += [(n, "", why) for n, why in judged.waiting.items()]
             found += [
@@ -549,6 +550,12 @@ def group_moves(
     return moves, notes
 
 
+def _padding(copy: same_offsets.Beginning) -> str:
+    """What a copy gets before the first record, in words."""
+    count = sum(copy.firsts.values())
+    return f"{some(count, 'offset')} of padding" if count else ""
+
+
 def _in_words(found: Sequence[TopicOffsets]) -> Iterator[str]:
     """A sentence for all copies of a flow that share a reason."""
     alike: dict[tuple[str, str, str], list[str]] = {}
@@ -557,7 +564,8 @@ def _in_words(found: Sequence[TopicOffsets]) -> Iterator[str]:
     for (flow, offsets, reason), names in alike.items():
         copies = named(sorted(names))
         if offsets == "same":
-            yield f"flow {flow}: records have the source's offsets in {copies}"
+            cost = f", after {reason}" if reason else ""
+            yield f"flow {flow}: records have the source's offsets in {copies}{cost}"
         elif offsets:
             yield f"flow {flow}: offsets are translated in {copies}: {reason}"
         else:

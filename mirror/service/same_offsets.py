@@ -341,11 +341,6 @@ class Judged:
     too_long: tuple[MirroredTopic, ...] = ()
     """Topics whose copies have more padding than they may."""
 
-    @property
-    def same(self) -> list[str]:
-        """All topics whose copies have the source's offsets, or are about to."""
-        return [*self.notes, *self.able]
-
 
 def judge(
     flow: FlowConfig,
