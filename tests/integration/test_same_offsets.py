@@ -22,7 +22,7 @@ from tests.harness.admin import (
     delete_topic,
 )
 from tests.harness.application import Application
-from tests.harness.commands import answered
+from tests.harness.commands import answered, config_file
 from tests.harness.group_moves import committed
 from tests.harness.load import NumberedLoad, keys, producer, send
 from tests.harness.service import RunningMirror, config_for
@@ -254,6 +254,9 @@ def test_a_log_that_begins_late_and_a_group(
         policy="identity", sync_group_offsets=True, sync_group_offsets_seconds=1,
         groups=["readers"],
     )  # fmt: skip
+    file = config_file(tmp_path, **config)
+    planned = answered("plan", "-c", file).stderr
+    assert f"after {_MANY - 100:,} offsets of padding" in planned
     with RunningMirror(config, tmp_path) as mirror:
         mirror.wait_running()
         wait_for(lambda: _log(target, topic_name) == _log(source, topic_name), 60, 0.5)
