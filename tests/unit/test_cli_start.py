@@ -17,12 +17,12 @@ from mirror.cli.start import main
 main()
 """
 _INTERRUPTED = """
-import os, signal, sys
+import signal, sys
 from mirror.cli import options, start
 
 class Attribute:
     def __set_name__(self, _owner, _name):
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)  # `kill` may wake another thread
 
 def read_config(_path):
     class Loaded:

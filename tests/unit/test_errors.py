@@ -20,6 +20,7 @@ from mirror.errors import (
     LeaderError,
     NoLeaderError,
     OutdatedRoleError,
+    PrincipalError,
     RecreatedError,
     SupersededError,
     UnknownRoleError,
@@ -57,6 +58,7 @@ _STAYS = {
     "role": OutdatedRoleError("rests", epoch=2),
     "lost role": UnknownRoleError("knew more", pair="A<->B", role=2, begun=2),
     "ACLs": FenceError(),
+    "principal": PrincipalError(),
     "superseded": SupersededError(),
 }
 

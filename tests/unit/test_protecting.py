@@ -62,7 +62,7 @@ class Target:
 def target(monkeypatch: pytest.MonkeyPatch) -> Target:
     made = Target()
     monkeypatch.setattr(protecting, "copies_of", lambda *_: frozenset({COPY}))
-    monkeypatch.setattr(protecting, "look", made.look)
+    monkeypatch.setattr(protecting, "known_grants", made.look)
     monkeypatch.setattr(fences, "stands", lambda *_: False)
     monkeypatch.setattr(fences, "lay", made.lay)
     monkeypatch.setattr(fences, "lift", made.lift)
