@@ -9,17 +9,14 @@ whether there is too much. What it has written can be deleted once records follo
 
 from __future__ import annotations
 
-import functools
 import time
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.clusters.wire.write import Write
 from mirror.errors import UnreachableError
-from mirror.records import codecs, records
+from mirror.records import codecs, fillers, records
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
@@ -107,18 +104,5 @@ def _batches(count: int, limit: int) -> list[EncodedBatch]:
     ]  # fmt: skip
 
 
-@functools.lru_cache(maxsize=4)
 def _body(count: int) -> bytes:
-    """The records of a batch, compressed: without key, value and headers."""
-    first, parts = 0, []
-    for size, end in ((1, 1 << 6), (2, 1 << 13), (3, 1 << 20)):
-        numbers = np.arange(first, min(end, count), dtype=np.int64) << 1  # zigzag
-        rows = np.zeros((len(numbers), 6 + size), np.uint8)
-        rows[:, 0] = (5 + size) << 1
-        for index in range(size):
-            rest = 0x80 if index < size - 1 else 0
-            rows[:, 3 + index] = (numbers >> (7 * index)) & 0x7F | rest
-        rows[:, 3 + size] = rows[:, 4 + size] = 1  # -1: no key, no value
-        parts.append(rows.tobytes())
-        first = max(first, min(end, count))
-    return codecs.compress(codecs.ZSTD, memoryview(b"".join(parts)))
+    return fillers.body(count, fillers.tail(b"", b"", keyed=False), codecs.ZSTD)
