@@ -332,10 +332,7 @@ class Intake:
         whole = done.stopped_at < 0
         next_offset, leader_epoch = found.next_offset, found.leader_epoch
         if not whole:
-            next_offset, leader_epoch = found.until(buffer, done.stopped_at)
-            if self._fills and key in self._same and next_offset < done.stopped_at:
-                # Within a hole, of which it is not known who led.
-                next_offset, leader_epoch = done.stopped_at, -1
+            next_offset, leader_epoch = self._until(key, buffer, found, done.stopped_at)
         if not self._goes_on(key, position, next_offset, done):
             return
         if done.dead_batches and not self._dead_letter(key, done, transaction):
@@ -357,6 +354,17 @@ class Intake:
         )
         transaction.count(key, Tallied(counts, newest=done.newest, read_at=time.time()))
         self._hold(key, done)
+
+    def _until(
+        self, key: TopicPartition, buffer: Buffer, found: Batches, offset: int
+    ) -> tuple[int, int]:
+        """Where a partition goes on if what precedes an offset is done, and after which
+        leader epoch.
+        """
+        end, epoch = found.until(buffer, offset)
+        if end < offset and self._fills and key in self._same:
+            return offset, -1  # in a hole, and no record tells who led
+        return end, epoch
 
     def _goes_on(
         self, key: TopicPartition, position: int, end: int, done: Rewritten

@@ -48,6 +48,7 @@ unpack to gigabytes and must not fill the memory.
 _WIDE = 64
 """Offsets in a hole between batches from which on fillers get batches of their own."""
 _NOTHING = np.empty(0, np.uint8)
+_OF_FILLERS = (merge_loop.COPIED, merge_loop.FILLERS)
 _KEPT_BYTES = 8 << 20
 """A larger buffer is not kept for the next transaction."""
 
@@ -367,6 +368,9 @@ class Rewriter:
         may be worked on again.
         """
         section = out[HEADER_SIZE : int(self._result[merge_loop.END])]
+        made, holes = (int(self._result[at]) for at in _OF_FILLERS)
+        if codec == codecs.NONE and 2 * holes > made:
+            codec = fillers.CODEC  # else a compacted topic's copy may be huge
         if self._schemas is not None and done is not None:
             copied = int(self._result[merge_loop.COPIED])
             changed = self._schemas.translate(self._at[0], section, count=copied)

@@ -154,6 +154,9 @@ def find_ends(
         written = _facing(known.source, asked, known.source_topics)
         places = {key: offset for key, (offset, _) in asked.items()}
         lost = _lost_ends(known.source, places, written, known.source_topics)
+        facing_none = {key: at for key, each in written.items() if each is None
+                       and (at := known.positions.get(key))}  # fmt: skip
+        lost |= _cut_logs(known.source, facing_none, known.source_topics)
     found = {}
     for where, each in looked.items():
         at, key = positions[where], keys[where]
@@ -425,11 +428,33 @@ def _lost_ends(
         and agreed.leaders.get(key[1]) == topics[key[0]].leaders.get(key[1])
     ]
     return {
-        key: f"the source has lost what {key[0]}-{key[1]} had from offset {end} on, "
-        "and the copy has it"
+        key: _lost_from(key, end)
         for key, end in topic_admin.log_ends(source, sure, topics).items()
         if end <= asked[key]
     }
+
+
+def _cut_logs(
+    source: Cluster,
+    noted: Mapping[TopicPartition, Position],
+    topics: Mapping[str, Topic],
+) -> dict[TopicPartition, str]:
+    """Of source partitions that have no record to compare, those whose logs lost their
+    end and go on with other records: by their leaders' epochs.
+    """
+    epochs = {k: at.leader_epoch for k, at in noted.items() if at.leader_epoch >= 0}
+    return {
+        key: _lost_from(key, each.offset)
+        for key, each in topic_admin.epoch_ends(source, epochs, topics).items()
+        if 0 <= each.offset < noted[key].offset
+    }
+
+
+def _lost_from(key: TopicPartition, offset: int) -> str:
+    return (
+        f"the source has lost what {key[0]}-{key[1]} had from offset {offset} on, and "
+        "the copy has it"
+    )
 
 
 def _records(

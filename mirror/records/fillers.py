@@ -26,6 +26,8 @@ NAMED = varint(len(HEADER)) + HEADER.encode()
 KEY = b"\xff\xffmirror.filler"
 """Of fillers on compacted topics, whose brokers refuse null keys. No text begins with
 these two bytes."""
+CODEC = codecs.GZIP
+"""What each client can unpack."""
 _NULL = b"\1"
 _MOST_BYTES = 1 << 20
 """Of a batch before it is packed: who reads it unpacks all of it."""
