@@ -8,6 +8,7 @@ from collections import Counter
 import json
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -15,6 +16,7 @@ import pytest
 
 from mirror.playground.jars import fetched
 from tests.harness.admin import (
+    alter_topic,
     commit_offsets,
     copied_records,
     create_topic,
@@ -31,7 +33,7 @@ from tests.harness.waiting import wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from confluent_kafka import Message
@@ -441,6 +443,109 @@ def test_from_a_hole_on_a_copy_is_translated(
         assert mirror.terminate() == 0
     assert _content(target, copy) == _content(source, topic_name)
     assert _content(target, other) == _content(source, beside)
+
+
+_CLEANED = {
+    "cleanup_policy": "compact", "delete_retention_ms": "0", "segment_ms": "100",
+    "min_cleanable_dirty_ratio": "0.0001",
+}  # fmt: skip
+
+
+def _compact(bootstrap: str, topic: str) -> None:
+    """Let the log cleaner leave holes in a topic, and no more later."""
+    create_topic(bootstrap, topic, 1, **_CLEANED)
+    client = producer(bootstrap, linger_ms=100)
+    for number in range(3):
+        each = [b"%d" % (n % (7 + number)) for n in range(200)]
+        send(client, topic, {0: each}, b"v%d" % number)
+        time.sleep(0.2)  # segments end by the clock
+    wait_for(lambda: len(_log(bootstrap, topic)[0]) < 300, 60, 0.2)
+    alter_topic(bootstrap, topic, min_cleanable_dirty_ratio="1", segment_ms="3600000")
+    time.sleep(1)
+
+
+def _with_fillers(
+    bootstrap: str, topic: str
+) -> Iterator[tuple[int, list[tuple[object, ...]], list[Message]]]:
+    """By partition of a copy, its records, and its fillers; all offsets are there."""
+    for number, messages in read_topic(bootstrap, topic).items():
+        fillers = [e for e in messages if "mirror.filler" in dict(e.headers() or ())]
+        offsets = [each.offset() for each in messages]
+        assert offsets == list(range(len(offsets))), f"{topic}-{number}"
+        others = [_seen(each) for each in messages if each not in fillers]
+        yield number, others, fillers
+
+
+def test_holes_are_filled(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """Applications write in transactions, and abort some, while workers and the driver
+    are killed; another topic is compacted. Each record has the source's offset in the
+    copy, and what else the copy has is a filler with the header, without a value, and
+    not newer than the source's log. A group gets its own offset, and a proof finds
+    nothing.
+    """
+    clusters = make_clusters(settings={"log.cleaner.backoff.ms": "100"})
+    source, target = (clusters[each].bootstrap for each in ("a", "b"))
+    kept = f"{topic_name}-kept"
+    create_topic(source, topic_name, _PARTITIONS)
+    _compact(source, kept)
+    writer = Application(topic_name, _PARTITIONS, "", transactions=True)
+    config = config_for(
+        source, target, alias="FILL", topics=[topic_name, kept], tasks=1,
+        offsets="same", fill="visible", policy="identity", sync_group_offsets=True,
+        sync_group_offsets_seconds=1, groups=["readers"],
+    )  # fmt: skip
+    file = tmp_path / "mirror.yaml"
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_running()
+        plan = json.loads(answered("plan", "-c", file, "-o", "json").stdout)
+        assert {each["offsets"] for each in plan["offsets"]} == {"same"}
+        with writer.writing(source):
+
+            def goes_on() -> None:
+                before = copied_records(target, topic_name)
+                wait_for(lambda: copied_records(target, topic_name) > before, 60, 0.2)
+
+            goes_on()
+            mirror.kill_workers()
+            goes_on()
+            mirror.kill_driver()
+            mirror.start()
+            mirror.wait_running()
+            goes_on()
+        for name in (topic_name, kept):
+            mirror.wait_copied(source, name)
+        there = _log(source, topic_name)
+        reader, at = _consumer(source, "readers"), there[0][-1][0] + 1
+        commit_offsets(reader, [TopicPartition(topic_name, 0, at)])
+        reader.close()
+        wait_for(lambda: committed(target, "readers", topic_name) == at, 30)
+        proof = answered("verify", "--flow", "FILL->B", "-c", file)
+        assert proof.returncode == 0, proof.stdout + proof.stderr
+        status = mirror.status()
+        assert mirror.terminate() == 0
+    counted = {}
+    for name in (topic_name, kept):
+        there = _log(source, name)
+        for number, records, fillers in _with_fillers(target, name):
+            assert records == there[number]
+            assert len(fillers) > 1, f"{name}-{number}"
+            counted[name, number] = len(fillers)
+            for each in fillers:
+                assert each.value() is None
+                assert (each.key() is None) == (name == topic_name)
+                names = [header for header, _ in each.headers()]
+                assert names == ["mirror.filler", "mirror.via"]
+            newest = max(each.timestamp()[1] for each in fillers)
+            assert newest <= time.time() * 1000
+            if name == kept:
+                assert newest <= max(each[3][1] for each in records)
+    (flow,) = status["flows"]
+    told = {(e["topic"], e["partition"]): e["fillers"] for e in flow["partitions"]}
+    assert sum(counted.values()) >= sum(told.values()) > 0
 
 
 def _content(bootstrap: str, topic: str) -> list[tuple[object, ...]]:
