@@ -362,6 +362,11 @@ class Planner:
             except ClusterError as error:
                 self._failures[f"flow {flow.name}: {error}"] = None
                 continue
+            if judged.same and flow.fill == "visible":
+                self._notes[
+                    f"flow {flow.name}: where the source has an offset without a record, "
+                    "consumers of these copies see one without a value (fill: visible)"
+                ] = None
             told = [(name, "same", "") for name in judged.same]
             told += [(n, "translated", why) for n, why in judged.translated.items()]
             told += [(n, "", why) for n, why in judged.waiting.items()]

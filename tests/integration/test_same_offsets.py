@@ -22,6 +22,7 @@ from tests.harness.admin import (
     create_topic,
     delete_records,
     delete_topic,
+    end_offsets,
 )
 from tests.harness.application import Application
 from tests.harness.commands import answered
@@ -108,6 +109,18 @@ def test_offsets_stay_the_same_whatever_dies(
     assert _log(target, copy) == _log(source, topic_name)
 
 
+def _is_filler(message: Message) -> bool:
+    return "mirror.filler" in dict(message.headers() or ())
+
+
+def _records(bootstrap: str, topic: str) -> dict[int, list[tuple[object, ...]]]:
+    """As `_log`, without fillers."""
+    return {
+        partition: [_seen(each) for each in messages if not _is_filler(each)]
+        for partition, messages in read_topic(bootstrap, topic).items()
+    }
+
+
 class _FileReader:
     """A client that keeps its offsets in a file, as sinks and checkpoints do."""
 
@@ -121,32 +134,36 @@ class _FileReader:
         places = {str(n): 0 for n in range(_PARTITIONS)}
         if self._file.exists():
             places = json.loads(self._file.read_text())
+        ends = end_offsets(bootstrap, self._topic)
         for partition, messages in read_topic(bootstrap, self._topic).items():
             at = places[str(partition)]
-            assert at <= (messages[-1].offset() + 1 if messages else 0)
-            for message in messages[at:]:
-                self.read[message.key()] += 1
+            assert at <= ends[partition]
+            for message in [each for each in messages if each.offset() >= at]:
+                if not _is_filler(message):
+                    self.read[message.key()] += 1
                 at = message.offset() + 1
             places[str(partition)] = at
         self._file.write_text(json.dumps(places))
 
 
+@pytest.mark.parametrize("fill", ["refuse", "visible"])
 def test_a_pair_keeps_its_offsets_there_and_back(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path, fill: str
 ) -> None:
     """A pair is switched A, B, A, B under load, with workers killed in between; what
     applications write to either cluster has its offset on the other one, too. A client
     that keeps its offsets in a file moves along and reads each acknowledged record
-    once, and a group does.
+    once, and a group does. With fill: visible all of it is written in transactions.
     """
-    one, two = "THERE", "BACK"
+    one, two, filled = f"THERE-{fill}", f"BACK-{fill}", fill == "visible"
     ends = {one: clusters["a"].bootstrap, two: clusters["b"].bootstrap}
     for bootstrap in ends.values():
         create_topic(bootstrap, topic_name, _PARTITIONS)
-    application = Application(topic_name, _PARTITIONS, f"app-{topic_name}")
+    group = f"app-{topic_name}"
+    application = Application(topic_name, _PARTITIONS, group, transactions=filled)
     file = _FileReader(tmp_path / "offsets.json", topic_name)
     document = pair_of((one, ends[one]), (two, ends[two]), topic_name)
-    document["defaults"] |= {"policy": "identity", "offsets": "same"}
+    document["defaults"] |= {"policy": "identity", "offsets": "same", "fill": fill}
     active, other = one, two
     with RunningMirror(document, tmp_path) as mirror:
         mirror.wait_running(f"{one}->{two}")
@@ -169,7 +186,7 @@ def test_a_pair_keeps_its_offsets_there_and_back(
             assert file.read == Counter(application.written)
             mirror.wait_running(f"{active}->{other}")
         assert mirror.terminate() == 0
-    logs = {alias: _log(bootstrap, topic_name) for alias, bootstrap in ends.items()}
+    logs = {alias: _records(bootstrap, topic_name) for alias, bootstrap in ends.items()}
     assert logs[one] == logs[two]
     assert sum(map(len, logs[one].values())) == len(application.written)
 
@@ -469,7 +486,7 @@ def _with_fillers(
 ) -> Iterator[tuple[int, list[tuple[object, ...]], list[Message]]]:
     """By partition of a copy, its records, and its fillers; all offsets are there."""
     for number, messages in read_topic(bootstrap, topic).items():
-        fillers = [e for e in messages if "mirror.filler" in dict(e.headers() or ())]
+        fillers = [each for each in messages if _is_filler(each)]
         offsets = [each.offset() for each in messages]
         assert offsets == list(range(len(offsets))), f"{topic}-{number}"
         others = [_seen(each) for each in messages if each not in fillers]
