@@ -364,8 +364,8 @@ class Planner:
                 continue
             if judged.same and flow.fill == "visible":
                 self._notes[
-                    f"flow {flow.name}: where the source has an offset without a record, "
-                    "consumers of these copies see one without a value (fill: visible)"
+                    f"flow {flow.name}: consumers of these copies see a record without "
+                    "a value where the source has none at an offset (fill: visible)"
                 ] = None
             told = [(name, "same", "") for name in judged.same]
             told += [(n, "translated", why) for n, why in judged.translated.items()]
