@@ -17,6 +17,9 @@ A leader forgets a producer whose last record is old (`producer.id.expiration.ms
 the record's own time. Until it shows that it remembers, or has acknowledged a fresh
 record, one batch is in flight. Each answer says where the leader wrote the batch: any
 other offset than the source's is damage, and the partition stops as DIVERGED.
+
+With `fill: visible` records without a value stand where the source has none
+(`records.fillers`); to leaders and here they are records like others.
 """
 
 from __future__ import annotations

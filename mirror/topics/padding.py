@@ -47,13 +47,15 @@ def pad(
         ClusterError: the target does not answer, or refuses: look again where it ends.
     """
     limit = topic_admin.max_message_bytes(target, [where[0]])[where[0]]
+    keyed = bool(topic_admin.compacted(target, [where[0]]))
+    behind = fillers.tail(b"", b"", keyed=keyed)
     end = _end(target, where)
     while end < to and time.monotonic() < until:
         count = min(to - end - 1, _IN_ONE_TRANSACTION)
         if not (count and producer.v2):
             producer.add_partitions([where])
         if count:
-            batches = _batches(count, limit)
+            batches = _batches(count, limit, behind)
             topics = target.topics([where[0]])
             Write(target, producer, {where: batches}, topics).finish()
         producer.retake()  # aborts what is open
@@ -84,25 +86,27 @@ def _wait_for(target: Cluster, where: TopicPartition, end: int) -> int:
     return now
 
 
-def _batches(count: int, limit: int) -> list[EncodedBatch]:
-    """Batches with so many empty records, none larger than the limit in bytes."""
+def _batches(count: int, limit: int, behind: bytes) -> list[EncodedBatch]:
+    """Batches with so many empty records, none larger than the limit in bytes.
+    `behind`: what records have behind their offsets.
+    """
+
+    def made(size: int) -> bytes:
+        return fillers.body(size, behind, codecs.ZSTD)
+
     most = _MOST_RECORDS
-    while most > 1 and HEADER_SIZE + len(_body(most)) > limit:
+    while most > 1 and HEADER_SIZE + len(made(most)) > limit:
         most //= 2
     sizes = [most] * (count // most) + ([count % most] if count % most else [])
     now = int(time.time() * 1000)
     return [
         EncodedBatch(
             header=records.header(
-                size=HEADER_SIZE + len(_body(size)), attributes=codecs.ZSTD,
+                size=HEADER_SIZE + len(made(size)), attributes=codecs.ZSTD,
                 count=size, base_time=now, newest=now,
             ),
-            body=_body(size),
+            body=made(size),
             count=size,
         )
         for size in sizes
     ]  # fmt: skip
-
-
-def _body(count: int) -> bytes:
-    return fillers.body(count, fillers.tail(b"", b"", keyed=False), codecs.ZSTD)

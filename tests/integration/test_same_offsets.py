@@ -463,13 +463,16 @@ def test_from_a_hole_on_a_copy_is_translated(
 
 
 _CLEANED = {
-    "cleanup_policy": "compact", "delete_retention_ms": "0", "segment_ms": "100",
+    "cleanup_policy": "compact,delete", "delete_retention_ms": "0", "segment_ms": "100",
     "min_cleanable_dirty_ratio": "0.0001",
 }  # fmt: skip
 
 
+_BEGINS = 50
+
+
 def _compact(bootstrap: str, topic: str) -> None:
-    """Let the log cleaner leave holes in a topic, and no more later."""
+    """Let the log cleaner leave holes in a topic, and no more later; it begins at n."""
     create_topic(bootstrap, topic, 1, **_CLEANED)
     client = producer(bootstrap, linger_ms=100)
     for number in range(3):
@@ -479,6 +482,7 @@ def _compact(bootstrap: str, topic: str) -> None:
     wait_for(lambda: len(_log(bootstrap, topic)[0]) < 300, 60, 0.2)
     alter_topic(bootstrap, topic, min_cleanable_dirty_ratio="1", segment_ms="3600000")
     time.sleep(1)
+    delete_records(bootstrap, topic, _BEGINS, partitions=[0])
 
 
 def _with_fillers(
@@ -488,7 +492,8 @@ def _with_fillers(
     for number, messages in read_topic(bootstrap, topic).items():
         fillers = [each for each in messages if _is_filler(each)]
         offsets = [each.offset() for each in messages]
-        assert offsets == list(range(len(offsets))), f"{topic}-{number}"
+        whole = list(range(offsets[0], offsets[0] + len(offsets)))
+        assert offsets == whole, f"{topic}-{number}"
         others = [_seen(each) for each in messages if each not in fillers]
         yield number, others, fillers
 
@@ -550,6 +555,8 @@ def test_holes_are_filled(
         for number, records, fillers in _with_fillers(target, name):
             assert records == there[number]
             assert len(fillers) > 1, f"{name}-{number}"
+            first = min(records[0][0], fillers[0].offset())
+            assert first == (_BEGINS if name == kept else 0)
             counted[name, number] = len(fillers)
             for each in fillers:
                 assert each.value() is None
