@@ -362,6 +362,11 @@ class Planner:
             except ClusterError as error:
                 self._failures[f"flow {flow.name}: {error}"] = None
                 continue
+            if (judged.notes or judged.able) and flow.fill == "visible":
+                self._notes[
+                    f"flow {flow.name}: consumers of these copies see a record without "
+                    "a value where the source has none at an offset (fill: visible)"
+                ] = None
             told = [(name, "same", "") for name in judged.notes]
             told += [(n, "same", _padding(each)) for n, each in judged.able.items()]
             told += [(n, "translated", why) for n, why in judged.translated.items()]

@@ -174,6 +174,8 @@ def _why_not_same(flow: FlowConfig, back: FlowConfig | None, pair: PairConfig) -
         return ""  # which is another problem
     if (flow.offsets, flow.offsets_exclude) != (back.offsets, back.offsets_exclude):
         return f"{back.name} has other offsets; set it, and offsets_exclude, in both"
+    if flow.fill != back.fill:
+        return f"{back.name} has another fill; set it in both"
     return ""
 
 

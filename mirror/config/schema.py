@@ -338,11 +338,21 @@ class FlowConfig(
         description="With offsets: same, topics that are translated all the same. "
         "Empty: none.",
     )
+    fill: Literal["refuse", "visible"] = setting(
+        default="refuse",
+        on_change=Effect.RESTART,
+        description="With offsets: same, what a copy gets where the source has an "
+        "offset without a record: markers of transactions, aborted and compacted "
+        "records. visible: a record with a null value and the header mirror.filler, "
+        "which consumers see; then compacted topics and topics with transactions keep "
+        "the source's offsets. refuse: nothing, so on_hole decides.",
+    )
     on_hole: Literal["stop", "translate"] = setting(
         default="stop",
         on_change=Effect.RESTART,
         description="With offsets: same, when the source has an offset without a "
-        "record to copy, such as the marker of a first transaction. stop: set the "
+        "record to copy that fill does not fill, such as the marker of a first "
+        "transaction. stop: set the "
         "partition aside until an operator decides; translate: the topic's copy has "
         "offsets of its own from there on.",
     )
@@ -576,6 +586,11 @@ class FlowConfig(
 
     @model_validator(mode="after")
     def _same_offsets_are_possible(self) -> Self:
+        if self.fill != "refuse" and self.offsets != "same":
+            raise values.refusal(
+                "fill", "only copies with offsets: same have holes to fill",
+                "remove fill, or set offsets: same",
+            )  # fmt: skip
         for name, possible, why in (
             ("exactly_once", self.exactly_once, "it notes progress in transactions"),
             ("start", self.start == "earliest", "a copy begins at the first record"),

@@ -9,7 +9,7 @@ to the target and does not know when a transaction ends.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 import time
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ import numpy as np
 
 from mirror.clusters import codes
 from mirror.copying.lease import DIVERGED, HOLE
+from mirror.copying.rewrite import Holes
 from mirror.copying.tally import Tallied
 from mirror.errors import CorruptBatchError, TransformError, UnreachableError
 from mirror.offsets.progress import NO_ID, Position
@@ -27,7 +28,7 @@ from mirror.records import batch, former, scan
 from mirror.status.values import NOTHING, TRANSFORM, Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     import uuid
 
     import structlog
@@ -70,29 +71,48 @@ class _SameCopy:
     """Whether records that came from there were read since its end was asked for."""
 
 
-def _rewritten_up_to_holes(
-    rewrite: Callable[[Rows], Rewritten], found: Batches, rows: Rows, position: int
-) -> Rewritten:
-    """The batches with a record for each source offset from a position on; or none,
-    where records come first that came from the target: then what is done ends before
-    the next other one. `rows`: of `found`, from its first one on.
-    """
+def _without_holes(rows: Rows, position: int) -> Rows:
+    """Those before the first hole from a position on."""
     begins = np.concatenate(([position], rows[:-1, scan.LAST] + 1))
     whole = rows[:, scan.COUNT] == rows[:, scan.LAST] - rows[:, scan.BASE] + 1
     fits = whole & (rows[:, scan.BASE] <= begins)
-    rows = rows[: len(rows) if fits.all() else int(fits.argmin())]
-    end = int(rows[-1, scan.LAST]) + 1 if len(rows) else position
-    done = rewrite(rows)
-    if done.stopped_at < 0 and end < found.next_offset:
-        done.stopped_at, done.hole = end, True
-    reached = end if done.stopped_at < 0 else done.stopped_at
-    expected, good = position, 0
+    return rows[: len(rows) if fits.all() else int(fits.argmin())]
+
+
+def _following(done: Rewritten, position: int) -> tuple[int, int]:
+    """How many batches follow on each other from a position on, and up to where."""
+    good = 0
     for each in done.batches:
         assert each.runs is not None, "a batch of the source's records"
-        if len(each.runs) != 1 or each.source_offset != expected:
+        if len(each.runs) != 1 or each.source_offset != position:
             break
-        expected += each.count
+        position += each.count
         good += 1
+    return good, position
+
+
+def _rewritten_up_to_holes(
+    rewrite: Callable[..., Rewritten],
+    found: Batches,
+    rows: Rows,
+    position: int,
+    holes: Holes | None,
+) -> Rewritten:
+    """The batches with a record for each source offset from a position on; or none,
+    where records come first that came from the target: then what is done ends before
+    the next other one. `rows`: of `found`, from its first one on. `holes`: which get
+    fillers.
+    """
+    if holes is None:
+        rows = _without_holes(rows, position)
+        end = int(rows[-1, scan.LAST]) + 1 if len(rows) else position
+    else:
+        end = holes.to
+    done = rewrite(rows, holes=holes)
+    if done.stopped_at < 0 and end < found.next_offset:
+        done.stopped_at, done.hole = end, holes is None
+    reached = end if done.stopped_at < 0 else done.stopped_at
+    good, expected = _following(done, position)
     if expected == reached:
         return done
     first = done.batches[0].source_offset if done.batches else reached
@@ -107,11 +127,30 @@ def _rewritten_up_to_holes(
         # One batch has records of before and behind what is left out.
         runs = done.batches[0].runs
         assert runs is not None
-        before = rows[rows[:, scan.LAST] < position + int(runs[0, COUNT])]
-        if len(before):
-            return _rewritten_up_to_holes(rewrite, found, before, position)
+        until = position + int(runs[0, COUNT])
+        before = rows[rows[:, scan.LAST] < until]
+        if holes is not None:
+            holes = replace(holes, to=until)
+        if len(before) or holes is not None:
+            return _rewritten_up_to_holes(rewrite, found, before, position, holes)
     del done.batches[good:]
     done.stopped_at, done.hole, done.counts = expected, True, NOTHING
+    return done
+
+
+def _passed_over(done: Rewritten, found: Batches, position: int, end: int) -> Rewritten:
+    """What the source has from a position on before its next record that did not come
+    from the target, if the copy, which ends at `end`, has something there: what came
+    from there, and holes since then.
+    """
+    first = found.next_offset if done.stopped_at < 0 else done.stopped_at
+    if done.batches:
+        first = done.batches[0].source_offset
+    if first > position:
+        done.batches.clear()
+        done.stopped_at, done.oldest = min(first, end), -1
+        looped = min(done.counts.looped, done.stopped_at - position)
+        done.counts = Counts(looped=looped)
     return done
 
 
@@ -139,6 +178,8 @@ class Intake:
         self._scratch = batch.scratch()
         self._wanted: Mapping[TopicPartition, Assignment] = {}
         self._limits: Mapping[str, int] = {}
+        self._fills = flow.fill == "visible"
+        self._compacted: Collection[str] = ()
         self._dead_letter_partitions = 0
         self._dead_lettering: set[TopicPartition] = set()
         self._ids: Mapping[str, uuid.UUID] = {}
@@ -156,12 +197,13 @@ class Intake:
         ends: Mapping[TopicPartition, CopyEnd],
         *,
         dead_letter_partitions: int = 0,
+        compacted: Collection[str] = (),
     ) -> None:
         """Set the partitions to read and each target topic's largest batch in bytes.
 
         `ids`: the ids of the source topics. `left`: the ids of the topics that
         partitions belonged to before. `ends`: where copies end that have the source's
-        offsets.
+        offsets. `compacted`: target topics that take no null keys.
         """
         self._same = {
             key: _SameCopy(each.offset, each.term.until, each.position == each.offset)
@@ -170,6 +212,7 @@ class Intake:
         }
         self._wanted = wanted
         self._limits = limits
+        self._compacted = compacted
         self._dead_letter_partitions = dead_letter_partitions
         self._dead_lettering.clear()
         self._ids = ids
@@ -289,7 +332,7 @@ class Intake:
         whole = done.stopped_at < 0
         next_offset, leader_epoch = found.next_offset, found.leader_epoch
         if not whole:
-            next_offset, leader_epoch = found.until(buffer, done.stopped_at)
+            next_offset, leader_epoch = self._until(key, buffer, found, done.stopped_at)
         if not self._goes_on(key, position, next_offset, done):
             return
         if done.dead_batches and not self._dead_letter(key, done, transaction):
@@ -304,12 +347,24 @@ class Intake:
             transaction.origins[where] = key
         self._move(key, next_offset, leader_epoch, transaction)
         counts = done.counts + Counts(
-            records=sum(encoded.count for encoded in done.batches),
+            records=sum(each.count - each.fillers for each in done.batches),
+            fillers=sum(each.fillers for each in done.batches),
             bytes=sum(encoded.size for encoded in done.batches),
             skipped=found.skipped if whole else 0,
         )
         transaction.count(key, Tallied(counts, newest=done.newest, read_at=time.time()))
         self._hold(key, done)
+
+    def _until(
+        self, key: TopicPartition, buffer: Buffer, found: Batches, offset: int
+    ) -> tuple[int, int]:
+        """Where a partition goes on if what precedes an offset is done, and after which
+        leader epoch.
+        """
+        end, epoch = found.until(buffer, offset)
+        if end < offset and self._fills and key in self._same:
+            return offset, -1  # in a hole, and no record tells who led
+        return end, epoch
 
     def _goes_on(
         self, key: TopicPartition, position: int, end: int, done: Rewritten
@@ -331,8 +386,9 @@ class Intake:
             key,
             f"source offset {offset} has no record to copy (a transaction's marker, or "
             "an aborted, compacted or left-out record), so the copy cannot keep the "
-            "source's offsets: with on_hole: translate, or once offsets_exclude names "
-            "the topic, it has offsets of its own from here on",
+            "source's offsets: fill: visible writes a record without a value there; "
+            "with on_hole: translate, or once offsets_exclude names the topic, the "
+            "copy has offsets of its own from here on",
             failed=HOLE,
         )
 
@@ -409,13 +465,20 @@ class Intake:
             copy = self._same.get(key)
             loops = copy is not None and position < copy.until
             transaction.rewriter.takes_loops = loops
-            if copy is not None:
-                rows = found.rows
+            if copy is None:
+                done = rewrite(found.rows)
+            elif self._fills and position < copy.end:
+                done = _passed_over(rewrite(found.rows), found, position, copy.end)
+            else:
+                rows, to = found.rows, found.next_offset
                 if loops:  # in one go only up to there
                     rows = rows[rows[:, scan.LAST] < copy.until]
-                done = _rewritten_up_to_holes(rewrite, found, rows, position)
-            else:
-                done = rewrite(found.rows)
+                    to = min(to, copy.until)
+                holes = None
+                if self._fills and found.seen is not None:
+                    compacted = self._wanted[key].target_topic in self._compacted
+                    holes = Holes(to, found.seen, keyed=compacted)
+                done = _rewritten_up_to_holes(rewrite, found, rows, position, holes)
         except CorruptBatchError as error:
             if key in answer.near:
                 # Its disk may be damaged while the leader's is not.

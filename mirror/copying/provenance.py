@@ -8,13 +8,14 @@ home elsewhere. Main type: `Provenance`, the bytes that the kernel works with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from mirror.policy.naming import is_heartbeats
+from mirror.records import fillers
 from mirror.records.records import varint
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Provenance:
     feeders: Bytes
     """The prefixes of values that name clusters copied to the source; for the form see
     `looped.first_of`."""
+    filler: bytes = b""
+    """The encoded header of records that stand for offsets without a record."""
     homes: Bytes = field(default_factory=lambda: _array(b""))
     """How keys begin, in the same form, longest first; 1: their home is elsewhere."""
     is_heartbeats: Callable[[str], bool] = is_heartbeats
@@ -72,6 +75,7 @@ def via(
         stamp=_array(varint(len(key)) + key + varint(len(value)) + value),
         target_suffix=_array(f"/{target_id}".encode()),
         feeders=prefixes((f"{alias}/", True) for alias in feeders),
+        filler=fillers.header_of(f"{source_alias}/{source_id}"),
         homes=prefixes(homes),
         is_heartbeats=is_heartbeats,
     )
@@ -81,12 +85,11 @@ def of_flow(
     flow: FlowConfig, *, source_id: str, target_id: str, feeders: Iterable[str] = ()
 ) -> Provenance:
     """What a flow looks for and adds."""
-    if not flow.provenance:
-        return none()
-    return via(
+    made = via(
         source_alias=flow.source, source_id=source_id, target_id=target_id,
         feeders=feeders, homes=flow.homes, is_heartbeats=flow.is_heartbeats,
     )  # fmt: skip
+    return made if flow.provenance else replace(none(), filler=made.filler)
 
 
 def none() -> Provenance:

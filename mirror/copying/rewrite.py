@@ -17,7 +17,7 @@ import numpy as np
 
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.errors import CorruptBatchError
-from mirror.records import codecs, merge_loop, records, scan
+from mirror.records import codecs, fillers, merge_loop, records, scan
 from mirror.records.batch import (
     CODEC_MASK,
     DELETE_HORIZON,
@@ -45,8 +45,34 @@ _ENOUGH_MADE = 32 << 20
 """How much of one partition is unpacked and written at a time: a few kilobytes may
 unpack to gigabytes and must not fill the memory.
 """
+_WIDE = 64
+"""Offsets in a hole between batches from which on fillers get batches of their own."""
+_NOTHING = np.empty(0, np.uint8)
+_OF_FILLERS = (merge_loop.COPIED, merge_loop.FILLERS)
 _KEPT_BYTES = 8 << 20
 """A larger buffer is not kept for the next transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holes:
+    """Which offsets get a filler if no record to copy is there."""
+
+    to: int
+    """Those from the position up to this one."""
+    seen: Rows
+    """All batches in between, for their times."""
+    keyed: bool
+    """Whether fillers need a key."""
+
+    def time(self, offset: int) -> int:
+        """Of a filler there, epoch ms: what the source has there or before it, else
+        behind it. So what is old is not new in the copy.
+        """
+        timed = self.seen[self.seen[:, scan.MAX_TIME] >= 0]
+        if not len(timed):  # the log cleaner has emptied all of them
+            return -1
+        row = np.searchsorted(timed[:, scan.BASE], offset, "right") - 1
+        return int(timed[max(int(row), 0), scan.MAX_TIME])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,6 +99,8 @@ class Rewritten:
     """What the record at `stopped_at` waits for: ids of schemas."""
     hole: bool = False
     """Whether there is no record to copy at `stopped_at`."""
+    filled: int = -1
+    """The first offset behind those that have a record or a filler; -1: of no use."""
 
     @property
     def enough(self) -> bool:
@@ -108,6 +136,8 @@ class Rewriter:
         self._runs = np.empty((_MOST_RUNS, 3), np.int64)
         self._result = np.zeros(merge_loop.RESULTS, np.int64)
         self._at = ("", 0)
+        self._holes: Holes | None = None
+        self._filler = _NOTHING
         self.takes_loops = False
         """Whether records that came from the target are copied like others."""
 
@@ -131,11 +161,13 @@ class Rewriter:
         position: int,
         max_bytes: int,
         at: tuple[str, int] = ("", 0),
+        holes: Holes | None = None,
     ) -> Rewritten:
         """Batches of at most `max_bytes` with the records from `position` on.
 
-        `at`: their topic and partition. Stops early if there is too much to do at once,
-        or before a damaged batch that is not the first.
+        `at`: their topic and partition. `holes`: which get fillers; None: none do. What
+        looped, or is away from home, gets none. Stops early if there is too much to do
+        at once, or before a damaged batch that is not the first.
 
         A single record larger than `max_bytes` still gets a batch of its own; the
         broker will reject it.
@@ -144,28 +176,68 @@ class Rewriter:
             CorruptBatchError: records of the first batch do not fit it, or unpack to
                 more than is allowed.
         """
-        done = Rewritten(batches=[])
-        self._at = at
+        done = Rewritten(batches=[], filled=-1 if holes is None else position)
+        self._at, self._holes = at, holes
+        self._filler = self._filler_for(holes)
         try:
-            for first, last, relayed in groups(
-                rows, position, max_bytes, codec=self._codec, relays=self._relays
-            ):
-                if relayed:
-                    if self._may_go(buffer, rows[first:last], position, done):
-                        self._relay(buffer, rows[first], done)
-                        if done.unpacked >= _ENOUGH_UNPACKED:  # to look at its records
-                            done.stopped_at = done.reached
-                else:
-                    self._merge(buffer, rows[first:last], position, max_bytes, done)
-                if done.stopped_at >= 0:
-                    break
+            for part in _between_wide_holes(rows, holes):
+                self._add(buffer, part, position, max_bytes, done)
+            if holes is not None:
+                self._fill(holes.to, max_bytes, done)
         except CorruptBatchError:
-            if done.reached <= position:
+            if (done.reached if holes is None else done.filled) <= position:
                 raise
             done.stopped_at = done.reached  # next time it comes first, and raises
-        if len(rows) and done.stopped_at > rows[-1, scan.LAST]:
+        if holes is not None:
+            done.stopped_at = -1 if done.filled >= holes.to else done.filled
+        elif len(rows) and done.stopped_at > rows[-1, scan.LAST]:
             done.stopped_at = -1
         return done
+
+    def _add(
+        self, buffer: Buffer, rows: Rows, position: int, max_bytes: int, done: Rewritten
+    ) -> None:
+        """Add these batches, and fillers before them."""
+        if len(rows):
+            self._fill(int(rows[0, scan.BASE]), max_bytes, done, least=_WIDE)
+        for first, last, relayed in groups(
+            rows, position, max_bytes, codec=self._codec, relays=self._relays
+        ):
+            if done.stopped_at >= 0:
+                return
+            if relayed:
+                if self._may_go(buffer, rows[first:last], position, done):
+                    self._relay(buffer, rows[first], max_bytes, done)
+                    if done.unpacked >= _ENOUGH_UNPACKED:  # to look at its records
+                        done.stopped_at = done.reached
+            else:
+                self._merge(buffer, rows[first:last], position, max_bytes, done)
+
+    def _filler_for(self, holes: Holes | None) -> Buffer:
+        if holes is None:
+            return _NOTHING
+        stamp = self._provenance.stamp.tobytes()
+        made = fillers.tail(self._provenance.filler, stamp, keyed=holes.keyed)
+        return np.frombuffer(bytearray(made), np.uint8)
+
+    def _fill(
+        self, to: int, max_bytes: int, done: Rewritten, *, least: int = 1
+    ) -> None:
+        """Put fillers at all offsets up to one, if they are so many."""
+        if (holes := self._holes) is None or to - done.filled < least:
+            return
+        time = holes.time(done.filled)
+        for each in fillers.batches(
+            done.filled, to, self._filler.tobytes(), time=time, max_bytes=max_bytes
+        ):
+            if done.stopped_at >= 0:
+                return
+            done.batches.append(each)
+            done.newest = max(done.newest, time)
+            done.filled += each.count
+            done.made += each.size
+            if done.enough:
+                done.stopped_at = done.filled
 
     def _may_go(
         self, buffer: Buffer, rows: Rows, position: int, done: Rewritten
@@ -184,7 +256,12 @@ class Rewriter:
         done.counts += looked.counts
         return True
 
-    def _relay(self, buffer: Buffer, row: Rows, done: Rewritten) -> None:
+    def _relay(
+        self, buffer: Buffer, row: Rows, max_bytes: int, done: Rewritten
+    ) -> None:
+        self._fill(int(row[scan.BASE]), max_bytes, done)
+        if done.stopped_at >= 0:
+            return
         at, size = int(row[scan.AT]), int(row[scan.SIZE])
         count, newest = int(row[scan.COUNT]), int(row[scan.MAX_TIME])
         done.batches.append(
@@ -202,6 +279,8 @@ class Rewriter:
             )
         )
         done.reached = int(row[scan.LAST]) + 1
+        if self._holes is not None:
+            done.filled = done.reached
         done.newest = max(done.newest, newest)
         if done.oldest < 0:
             done.oldest = int(row[scan.BASE_TIME])
@@ -225,7 +304,7 @@ class Rewriter:
     ) -> None:
         """Add the records of some sections. `form`: a batch's size limit and codec."""
         limit, codec = form
-        state = np.zeros(merge_loop.STATES, np.int64)
+        state = self._beginning(done)
         provenance, result = self._provenance, self._result
         left_out = provenance.target_suffix[: 0 if self.takes_loops else None]
         # Heartbeats are ours: their keys have no home.
@@ -242,7 +321,7 @@ class Rewriter:
                 out,
                 limit,
                 *(provenance.key, provenance.stamp, left_out),
-                *(provenance.feeders, homes, self._runs, result),
+                *(provenance.feeders, homes, self._filler, self._runs, result),
             )
             if (broken := int(result[merge_loop.BROKEN]) - 1) >= 0:
                 self._used -= 1
@@ -250,13 +329,16 @@ class Rewriter:
                     raise damaged_records(part[row, merge_loop.FIRST_OFFSET])
                 whole = broken  # what precedes it is copied
                 continue
-            if before == (int(state[merge_loop.ROW]), int(state[merge_loop.DONE])):
+            copied = int(result[merge_loop.COPIED])
+            if not copied and before == (
+                int(state[merge_loop.ROW]), int(state[merge_loop.DONE])
+            ):  # fmt: skip
                 self._used -= 1
                 capacity = 2 * out.size  # a single record is larger than the buffer
                 continue
             done.reached = _reached(part, state)
+            done.filled = int(state[merge_loop.FILLED])
             done.counts += _left_out(result)
-            copied = int(result[merge_loop.COPIED])
             if copied:
                 done.newest = max(done.newest, int(result[merge_loop.NEWEST]))
                 if done.oldest < 0:
@@ -272,12 +354,23 @@ class Rewriter:
         if whole < len(part):
             raise damaged_records(part[whole, merge_loop.FIRST_OFFSET])
 
+    def _beginning(self, done: Rewritten) -> Rows:
+        """Of a merge."""
+        state = np.zeros(merge_loop.STATES, np.int64)
+        state[merge_loop.FILLED] = done.filled
+        if self._holes is not None:
+            state[merge_loop.TIME] = self._holes.time(done.filled)
+        return state
+
     def _packed(self, out: Buffer, codec: int, done: Rewritten | None) -> EncodedBatch:
         """The records that a kernel has laid out there, with the target's ids of
         schemas, which `done` counts; None: with their own. Only here: what was fetched
         may be worked on again.
         """
         section = out[HEADER_SIZE : int(self._result[merge_loop.END])]
+        made, holes = (int(self._result[at]) for at in _OF_FILLERS)
+        if codec == codecs.NONE and 2 * holes > made:
+            codec = fillers.CODEC  # else a compacted topic's copy may be huge
         if self._schemas is not None and done is not None:
             copied = int(self._result[merge_loop.COPIED])
             changed = self._schemas.translate(self._at[0], section, count=copied)
@@ -428,9 +521,18 @@ def pack(section: memoryview, codec: int, result: Rows, runs: Runs) -> EncodedBa
         body=body,
         count=count,
         runs=runs[: int(result[merge_loop.RUNS])].copy(),
+        fillers=int(result[merge_loop.FILLERS]),
         # Now, while the body is still in the CPU's cache.
         body_sum=crc32c(body) if len(body) >= _WORTH_SUMMING else None,
     )
+
+
+def _between_wide_holes(rows: Rows, holes: Holes | None) -> list[Rows]:
+    """The rows in parts before which a wide hole is, except for the first one."""
+    if holes is None or not len(rows):
+        return [rows]
+    wide = rows[1:, scan.BASE] - rows[:-1, scan.LAST] > _WIDE
+    return np.split(rows, np.flatnonzero(wide) + 1)
 
 
 # ---- which fetched batches are relayed as they are, and which are merged ----

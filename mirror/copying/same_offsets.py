@@ -17,6 +17,9 @@ A leader forgets a producer whose last record is old (`producer.id.expiration.ms
 the record's own time. Until it shows that it remembers, or has acknowledged a fresh
 record, one batch is in flight. Each answer says where the leader wrote the batch: any
 other offset than the source's is damage, and the partition stops as DIVERGED.
+
+With `fill: visible` records without a value stand where the source has none
+(`records.fillers`); to leaders and here they are records like others.
 """
 
 from __future__ import annotations
@@ -52,11 +55,11 @@ from mirror.errors import (
 )
 from mirror.offsets.progress import RunningCount
 from mirror.offsets.terms import PROOF_SECONDS, SEQUENCES, CopyEnd, diverged
-from mirror.records import batch, former, scan, to_columns
-from mirror.records.listing import listed
+from mirror.records import batch, fillers, former, scan, to_columns
+from mirror.records.listing import are_fillers, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
@@ -101,8 +104,10 @@ class _Log:
 
 
 class _Record(NamedTuple):
+    offset: int
     key: bytes | None
     value: bytes | None
+    is_filler: bool
     leader_epoch: int
     producer_id: int
     epoch: int
@@ -145,12 +150,16 @@ def find_ends(
     lost: dict[TopicPartition, str] = {}
     if known.source is not None:
         asked = {
-            keys[where]: each.log.end - 1
+            keys[where]: (each.log.end - 1, each.last)
             for where, each in looked.items()
             if isinstance(each, _Behind) and each.ours
         }
-        written = _records(known.source, asked, known.source_topics)
-        lost = _lost_ends(known.source, asked, written, known.source_topics)
+        written = _facing(known.source, asked, known.source_topics)
+        places = {key: offset for key, (offset, _) in asked.items()}
+        lost = _lost_ends(known.source, places, written, known.source_topics)
+        facing_none = {key: at for key, each in written.items() if each is None
+                       and (at := known.positions.get(key))}  # fmt: skip
+        lost |= _cut_logs(known.source, facing_none, known.source_topics)
     found = {}
     for where, each in looked.items():
         at, key = positions[where], keys[where]
@@ -204,14 +213,14 @@ def _look_behind(
     ends = {where: log.end - 1 for where, log in logs.items() if log.end}
     last = dict.fromkeys(logs) | _records(target, ends, topics)
     beyond = {w: noted[w] for w, log in logs.items() if noted[w] < log.end}
-    first = dict.fromkeys(logs) | _records(target, beyond, topics)
+    first = dict.fromkeys(logs) | _records(target, beyond, topics, or_later=True)
     found: dict[TopicPartition, _Behind | str] = {
         where: each for where, each in looked.items() if isinstance(each, str)
     }
     for where, log in logs.items():
         unknown = [e for e in (last[where], first[where]) if isinstance(e, str)]
         ours = where in beyond and _is_ours(
-            terms[where], log, noted[where], first[where], last[where]
+            terms[where], log, first[where], last[where]
         )
         behind = _Behind(log=log, last=last[where], ours=ours)
         found[where] = unknown[0] if unknown else behind
@@ -240,7 +249,13 @@ def equal_ends(
         key: end - 1 for key, end in ends.items() if 0 < end <= others[partitions[key]]
     }
     last = _records(one, asked, here)
-    found = _records(other, {partitions[k]: at for k, at in asked.items()}, there)
+    found = _facing(
+        other, {partitions[k]: (at, last[k]) for k, at in asked.items()}, there
+    )
+    # Where the other one has a filler, too.
+    back = {k: (at, found[partitions[k]]) for k, at in asked.items()}
+    last |= _facing(one, {k: each for k, each in back.items() if _is_filler(each[1])},
+                    here)  # fmt: skip
     equal = {key: not end for key, end in ends.items()}
     for key, record in last.items():
         for each in (record, found[partitions[key]]):
@@ -250,11 +265,31 @@ def equal_ends(
     return equal
 
 
+def _facing(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, tuple[int, _Found]],
+    topics: Mapping[str, Topic],
+) -> dict[TopicPartition, _Found]:
+    """The records with these offsets, beside those that the other cluster has there.
+    Facing a filler, what is not committed is none.
+    """
+    found: dict[TopicPartition, _Found] = {}
+    for committed in (False, True):
+        asked = {k: at for k, (at, e) in wanted.items() if _is_filler(e) == committed}
+        found |= _records(cluster, asked, topics, committed=committed)
+    return found
+
+
+def _is_filler(each: _Found) -> bool:
+    return isinstance(each, _Record) and each.is_filler
+
+
 def _are_equal(one: _Found, other: _Found) -> bool:
-    """One that is deleted counts as equal."""
+    """One that is deleted counts as equal, and so does a filler's, which never was."""
     if not (isinstance(one, _Record) and isinstance(other, _Record)):
         return True
-    return (one.key, one.value) == (other.key, other.value)
+    mine, its = ((e.key, e.value, e.is_filler) for e in (one, other))
+    return mine == its
 
 
 def _leader(topics: Mapping[str, Topic], name: str, partition: int) -> int:
@@ -320,9 +355,9 @@ def _states(
     return found
 
 
-def _is_ours(term: Term, log: _Log, noted: int, first: _Found, last: _Found) -> bool:
-    """Whether our producer wrote all of a copy from the noted offset on, where `first`
-    is, up to its end, where `last` is: sequences count its records alone.
+def _is_ours(term: Term, log: _Log, first: _Found, last: _Found) -> bool:
+    """Whether our producer wrote all of a copy from the noted offset on, with which
+    `first` begins, up to its end, where `last` is: sequences count its records alone.
     """
     if last is None:
         return log.epoch < 0 or _follows(term, log)
@@ -332,7 +367,7 @@ def _is_ours(term: Term, log: _Log, noted: int, first: _Found, last: _Found) -> 
         return first is None
     passed = (last.sequence - first.sequence) % SEQUENCES
     same = (first.producer_id, first.epoch) == (last.producer_id, last.epoch)
-    return same and passed == log.end - 1 - noted
+    return same and passed == log.end - 1 - first.offset
 
 
 def _follows(term: Term, log: _Log) -> bool:
@@ -396,19 +431,45 @@ def _lost_ends(
         and agreed.leaders.get(key[1]) == topics[key[0]].leaders.get(key[1])
     ]
     return {
-        key: f"the source has lost what {key[0]}-{key[1]} had from offset {end} on, "
-        "and the copy has it"
+        key: _lost_from(key, end)
         for key, end in topic_admin.log_ends(source, sure, topics).items()
         if end <= asked[key]
     }
+
+
+def _cut_logs(
+    source: Cluster,
+    noted: Mapping[TopicPartition, Position],
+    topics: Mapping[str, Topic],
+) -> dict[TopicPartition, str]:
+    """Of source partitions that have no record to compare, those whose logs lost their
+    end and go on with other records: by their leaders' epochs.
+    """
+    epochs = {k: at.leader_epoch for k, at in noted.items() if at.leader_epoch >= 0}
+    return {
+        key: _lost_from(key, each.offset)
+        for key, each in topic_admin.epoch_ends(source, epochs, topics).items()
+        if 0 <= each.offset < noted[key].offset
+    }
+
+
+def _lost_from(key: TopicPartition, offset: int) -> str:
+    return (
+        f"the source has lost what {key[0]}-{key[1]} had from offset {offset} on, and "
+        "the copy has it"
+    )
 
 
 def _records(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, int],
     topics: Mapping[str, Topic],
+    *,
+    committed: bool = False,
+    or_later: bool = False,
 ) -> dict[TopicPartition, _Found]:
-    """The records with these offsets.
+    """The records with these offsets. `or_later`: or the first ones behind them, where
+    the log cleaner has removed those.
 
     Raises:
         ClusterError: a leader does not answer any more, or not in time.
@@ -417,8 +478,9 @@ def _records(
         cluster, wanted, timestamp=topic_admin.EARLIEST, topics=topics
     )
     ends = topic_admin.list_offsets(
-        cluster, firsts, timestamp=topic_admin.LATEST, committed=False, topics=topics
-    )
+        cluster, firsts, timestamp=topic_admin.LATEST, committed=committed,
+        topics=topics,
+    )  # fmt: skip
     found: dict[TopicPartition, _Found] = {}
     for (topic, number), offset in wanted.items():
         where, name = (topic, number), f"{cluster.alias}: {topic}-{number}"
@@ -430,12 +492,20 @@ def _records(
             found[where] = None
     left = {key: offset for key, offset in wanted.items() if key not in found}
     deadline = time.monotonic() + _READ_SECONDS
+    alone = False
     while left:
+        before = len(left)
         for leader, names in hanging.by_leader(topics, left).items():
             asked = [(topic, n) for topic, numbers in names.items() for n in numbers]
-            for where, record in _fetched(cluster, leader, asked, left, topics):
-                del left[where]
-                found[where] = record
+            for some in [[each] for each in asked] if alone else [asked]:
+                for where, record in _fetched(
+                    cluster, leader, some, left, topics,
+                    committed=committed, or_later=or_later,
+                ):  # fmt: skip
+                    del left[where]
+                    found[where] = record
+        # An answer that has room for one has nothing of it if nothing is there.
+        alone = len(left) == before
         if left and time.monotonic() > deadline:
             topic, partition = min(left)
             raise UnreachableError(
@@ -447,11 +517,16 @@ def _records(
 def _fetched(
     cluster: Cluster,
     leader: int,
-    asked: Iterable[TopicPartition],
+    asked: Sequence[TopicPartition],
     offsets: Mapping[TopicPartition, int],
     topics: Mapping[str, Topic],
+    *,
+    committed: bool,
+    or_later: bool,
 ) -> Iterator[tuple[TopicPartition, _Record | None]]:
-    """What one leader has at these offsets, of partitions that fit into an answer."""
+    """What one leader has at these offsets, of partitions that fit into an answer; of
+    one that is asked for alone, all that it has.
+    """
     request = fetch.encode(
         [
             fetch.Wanted(
@@ -460,8 +535,8 @@ def _fetched(
             )
             for topic, number in asked
         ],
-        isolation=fetch.READ_UNCOMMITTED, max_wait_ms=10, max_bytes=_READ_BYTES,
-        partition_max_bytes=1,
+        isolation=fetch.READ_COMMITTED if committed else fetch.READ_UNCOMMITTED,
+        max_wait_ms=10, max_bytes=_READ_BYTES, partition_max_bytes=1,
     )  # fmt: skip
     body = (
         cluster.connection(leader, _READING)
@@ -472,22 +547,28 @@ def _fetched(
         where = (each.topic, each.partition)
         if each.error != codes.NONE:
             raise codes.error_for(each.error, f"reading {each.topic}-{each.partition}")
+        end = each.last_stable_offset if committed else each.high_watermark
         if each.start < each.end:
-            yield where, _record_at(body, each, offsets[where])
+            yield where, _record_at(body, each, offsets[where], or_later=or_later)
+        elif len(asked) == 1 and offsets[where] < end:
+            yield where, None
 
 
-def _record_at(body: bytes, fetched: Fetched, offset: int) -> _Record | None:
+def _record_at(
+    body: bytes, fetched: Fetched, offset: int, *, or_later: bool
+) -> _Record | None:
     buffer, start, end = former.modern(
         np.frombuffer(body, np.uint8), fetched.start, fetched.end
     )
     found = batch.read(
-        buffer, start, end, position=offset, aborted=(), scratch=batch.scratch()
-    )
+        buffer, start, end, position=offset, aborted=fetched.aborted,
+        scratch=batch.scratch(),
+    )  # fmt: skip
     _, epoch = found.until(buffer, offset + 1)
+    until = to_columns.ALL if or_later else offset + 1
     for row in found.rows[found.rows[:, scan.LAST] >= offset][:1]:
         producer = _PRODUCER.unpack_from(buffer.data, int(row[scan.AT]) + _PRODUCER_AT)
-        sequence = (producer[2] + offset - int(row[scan.BASE])) % SEQUENCES
-        for each in listed(buffer, row[None], offset, offset + 1):
+        for each in listed(buffer, row[None], offset, until):
             for place in each.places:
                 key, value = (
                     _bytes(each.buffer, int(place[at]), int(place[size]))
@@ -496,7 +577,12 @@ def _record_at(body: bytes, fetched: Fetched, offset: int) -> _Record | None:
                         (to_columns.VALUE_AT, to_columns.VALUE_SIZE),
                     )
                 )
-                return _Record(key, value, epoch, producer[0], producer[1], sequence)
+                at = int(place[to_columns.OFFSET])
+                filler = are_fillers(each.buffer, place[None], fillers.NAMED)
+                return _Record(
+                    at, key, value, bool(filler[0]), epoch, producer[0], producer[1],
+                    (producer[2] + at - int(row[scan.BASE])) % SEQUENCES,
+                )  # fmt: skip
     return None
 
 

@@ -464,6 +464,7 @@ class Slot:
             {key: position.left_id for key, position in resumption.read.items()},
             found.ends,
             dead_letter_partitions=found.dead_letter_partitions,
+            compacted=found.compacted,
         )
         for key, reason in resumption.obstacles.items():
             end = found.ends.get(key)

@@ -137,6 +137,8 @@ class Found:
     target_topics: Mapping[str, Topic]
     limits: Mapping[str, int]
     """The largest batch of each target topic in bytes."""
+    compacted: Collection[str]
+    """Target topics that take no null keys, where that matters."""
     closed: Mapping[TopicPartition, str]
     """Target partitions that must not be written to, and why."""
     silent: Collection[TopicPartition]
@@ -307,6 +309,8 @@ class TakeOverSurvey:
             appends=self._plan.appends,
             target_topics=target_topics,
             limits=topic_admin.max_message_bytes(self._target, names),
+            compacted=topic_admin.compacted(self._target, names)
+            if self._flow.fill == "visible" else (),
             source_topics=source_topics,
             closed=self._closed,
             silent=looked.unseen.keys(),

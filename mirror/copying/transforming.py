@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from mirror.copying import dead_letters
-from mirror.copying.rewrite import MERGE_BYTES, Rewriter, Rewritten
+from mirror.copying.rewrite import MERGE_BYTES, Holes, Rewriter, Rewritten
 from mirror.copying.transform import transform_of
 from mirror.errors import TransformError
 from mirror.records import codecs, from_columns, merge_loop, scan, to_columns
@@ -93,6 +93,7 @@ class TransformingRewriter(Rewriter):
         position: int,
         max_bytes: int,
         at: tuple[str, int] = ("", 0),
+        holes: Holes | None = None,
     ) -> Rewritten:
         """As `Rewriter` does.
 
@@ -102,7 +103,7 @@ class TransformingRewriter(Rewriter):
         """
         self._deadline = time.monotonic() + _TRYING_SECONDS
         return super().rewrite(
-            buffer, rows, position=position, max_bytes=max_bytes, at=at
+            buffer, rows, position=position, max_bytes=max_bytes, at=at, holes=holes
         )
 
     def _merge(

@@ -384,6 +384,12 @@ METRICS: tuple[Metric, ...] = (
         lambda p: p.counts.skipped,
     ),
     of_partitions(
+        "mirror_filler_records_total",
+        "Records without a value, written where the source has an offset without a "
+        "record, by flows with fill: visible.",
+        lambda p: p.counts.fillers,
+    ),
+    of_partitions(
         "mirror_lost_records_total",
         "Offsets deleted on the source before they could be copied.",
         lambda p: p.counts.lost,

@@ -34,9 +34,9 @@ from mirror.proofs.ranges import whole_range
 from mirror.proofs.runners import InProcess
 from mirror.proofs.tracing import How, Origins, RecordPlace, Row, Sameness
 from mirror.proofs.verification import terms_of
-from mirror.records import alignment, codecs, scan, to_columns
+from mirror.records import alignment, codecs, fillers, scan, to_columns
 from mirror.records.batch import CONTROL
-from mirror.records.listing import headers_of, listed
+from mirror.records.listing import are_fillers, headers_of, listed
 from mirror.records.reading import TopicReader
 from mirror.status.wording import count, moment
 
@@ -211,7 +211,8 @@ def _read(
     for buffer, found in reader.seen(end):
         rows = found.rows[found.rows[:, scan.BASE] < end]
         for part in listed(buffer, rows, offset, end, most_unpacked=most_unpacked):
-            for place in part.places:
+            fills = are_fillers(part.buffer, part.places, fillers.NAMED)
+            for place in part.places[~fills]:
                 time = int(place[to_columns.TIME])
                 headers = tuple(headers_of(part.buffer, place))
                 return OffsetContent(

@@ -232,7 +232,8 @@ class FlowProofs:
             totals[topic] = totals.get(topic, Counts()) + counts
         self._needed = 0.0
         for topic, counts in totals.items():
-            offsets = counts.records + counts.skipped + counts.removed
+            offsets = counts.records + counts.removed
+            offsets += max(counts.skipped, counts.fillers)
             offsets += counts.looped + counts.away
             self._costs.guess(topic, copied=counts.bytes, offsets=offsets)
             left = self._budget.allowed - self._budget.spent

@@ -25,7 +25,7 @@ from mirror.offsets.runs import COUNT, UPSTREAM, between
 from mirror.proofs.log_stream import PATIENCE_SECONDS, LogStream, OffsetRange
 from mirror.proofs.ranges import covered
 from mirror.records import home_stamps, scan, to_columns
-from mirror.records.listing import Listed, Loops, listed
+from mirror.records.listing import Listed, Loops, are_fillers, listed
 from mirror.retry import patiently
 
 if TYPE_CHECKING:
@@ -230,10 +230,12 @@ def stream(
     lister: Lister | None = None,
     of: str = "",
 ) -> LogStream:
-    """The records of a range; by default all that are in the log. `of`: the topic on
-    the source, if ids of a copy are compared.
+    """The records of a range; by default all that are in the log, except for fillers
+    of a copy. `of`: the topic on the source, if ids of a copy are compared.
     """
     lister = lister or partial(listed, most_unpacked=terms.flow.max_unpacked_bytes)
+    if not on_source:
+        lister = _without_fillers(lister, terms.header.filler)
     if terms.ids is not None and (on_source or of):
         lister = terms.ids.lister(of or wanted.topic, lister, on_source=on_source)
     return LogStream(
@@ -243,6 +245,19 @@ def stream(
         lister=lister,
         fetch_bytes=terms.fetch_bytes,
     )
+
+
+def _without_fillers(lister: Lister, header: bytes) -> Lister:
+    """Leaves out what stands where the source has no record: it is no copy of one. But
+    fillers that the source has, with a header that names another cluster, are records.
+    """
+
+    def found(buffer: Buffer, rows: Rows, position: int, end: int) -> Iterator[Listed]:
+        for part in lister(buffer, rows, position, end):
+            which = are_fillers(part.buffer, part.places, header)
+            yield part._replace(places=part.places[~which]) if which.any() else part
+
+    return found
 
 
 # ---- records that came home to a copy ----

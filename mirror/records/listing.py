@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from mirror.clusters.wire.produce import HEADER_SIZE
 from mirror.errors import CorruptBatchError
@@ -105,6 +106,23 @@ def headers_of(buffer: Buffer, place: Rows) -> list[tuple[bytes, bytes | None]]:
         name, at = _sized(buffer, at)
         value, at = _sized(buffer, at)
         found.append((name or b"", value))
+    return found
+
+
+def are_fillers(buffer: Buffer, places: Rows, header: bytes) -> npt.NDArray[np.bool_]:
+    """Which records have a null value and headers that begin with these bytes: those of
+    `fillers.header_of` a source, or `fillers.NAMED`.
+    """
+    found: npt.NDArray[np.bool_] = (
+        (places[:, to_columns.VALUE_SIZE] < 0)
+        & (places[:, to_columns.HEADERS] > 0)
+        & (places[:, to_columns.HEADERS_AT] + len(header) <= places[:, to_columns.END])
+    )
+    begins = places[found, to_columns.HEADERS_AT]
+    same = np.ones(len(begins), np.bool_)
+    for index, byte in enumerate(header):
+        same &= buffer[begins + index] == byte
+    found[found] = same
     return found
 
 

@@ -35,12 +35,13 @@ SECTION, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE = range(5)
 PLACES = 5
 
 # Slots of `merge`'s state: its position in the rows, so that it can be resumed.
-ROW, POSITION, DONE, REACHED = range(4)
-STATES = 4
+ROW, POSITION, DONE, REACHED, FILLED, TIME = range(6)
+STATES = 6
 
 # Slots of `merge`'s result.
 END, COPIED, NEWEST, LOOPED, BROKEN, OLDEST, RUNS, UNEXPLAINED, AWAY = range(9)
-RESULTS = 9
+FILLERS = 9
+RESULTS = 10
 
 _HEADER = 61
 _BASIS, _PRIME, _BITS = 0x811C9DC5, 0x01000193, 0xFFFFFFFF  # FNV-1a
@@ -70,8 +71,8 @@ def next_record(buffer, at, limit, reached, last_delta):
 
 @compiled(
     "void(uint8[::1], int64[:, ::1], int64[::1], int64, uint8[::1], int64,"
-    " uint8[::1], uint8[::1], uint8[::1], uint8[::1], uint8[::1], int64[:, ::1],"
-    " int64[::1])"
+    " uint8[::1], uint8[::1], uint8[::1], uint8[::1], uint8[::1], uint8[::1],"
+    " int64[:, ::1], int64[::1])"
 )
 def merge(
     buffer,
@@ -85,6 +86,7 @@ def merge(
     target_suffix,
     feeders,
     homes,
+    filler,
     runs,
     result,
 ):
@@ -93,7 +95,9 @@ def merge(
     buffer: contains the uncompressed record sections.
     rows: one per batch (see MERGE_COLUMNS); a FIXED_TIME >= 0 is the time of all
       its records (LogAppendTime), no offset is above FIRST_OFFSET + LAST_DELTA.
-    state: where to begin; updated, so that the next call continues there.
+    state: where to begin; updated, so that the next call continues there. With a
+      filler, FILLED is the next offset that has no record yet, and TIME that of a
+      filler there.
     first_offset: records below it are left out (a fetch inside a batch).
     via: the key of the provenance header (empty: none is looked for).
     stamp: such a header, encoded, to append to each record (empty: none).
@@ -101,13 +105,16 @@ def merge(
       empty: none).
     homes: records that no header `via` names are left out as well if `first_of` says so
       of their keys (empty: none; else there is a target_suffix).
+    filler: `fillers.tail`, for a record at each offset before one that has none (empty:
+      offsets need no records).
     runs: receives a row per run of records with consecutive source offsets: the first
       one's source offset, its index in `out`, and their number.
     Stops before the output exceeds limit_out bytes, but copies at least one record; and
     when there is no room for another run.
     `result` receives the end, records copied, newest time, records looped, those away
-    from home, and the number of runs. If records do not fit their batch, BROKEN is that
-    batch's row, counted from 1, and the rest of `result` is invalid.
+    from home, the number of runs, and how many of the records are fillers. If records
+    do not fit their batch, BROKEN is that batch's row, counted from 1, and the rest of
+    `result` is invalid.
     """
     at = _HEADER
     copied = 0
@@ -120,6 +127,9 @@ def merge(
     position = state[POSITION]
     done = state[DONE]
     reached = state[REACHED]
+    filled = state[FILLED]
+    before = state[TIME]
+    fillers = 0
     full = False
     run = np.int64(-1)
     next_offset = np.int64(-1)
@@ -138,25 +148,55 @@ def merge(
             if size < LEAST_RECORD or size > section_end - body:
                 return
             end = body + size
-            if copied > 0 and at + size + stamp.size + _SLACK > limit_out:
-                full = True
-                break
-            if at + size + stamp.size + _SLACK > out.size or run + 1 == runs.shape[0]:
-                full = True
-                break
             attributes = buffer[body]
             delta_time, p = varint(buffer, body + 1, end)
             delta_offset, p = varint(buffer, p, end)
             if delta_offset <= reached or delta_offset > last_delta:
                 return
+            offset = rows[row, FIRST_OFFSET] + delta_offset
+            time = fixed if fixed >= 0 else batch_time + delta_time
+            may_fill = filler.size > 0 and offset >= first_offset
+            while True:
+                fills = may_fill and filled < offset
+                need = (filler.size if fills else size + stamp.size) + _SLACK
+                if copied > 0 and at + need > limit_out:
+                    full = True
+                if at + need > out.size or run + 1 == runs.shape[0]:
+                    full = True
+                if full or not fills:
+                    break
+                if copied == 0:
+                    base_time = before
+                newest = max(newest, before)
+                if filled != next_offset or run < 0:
+                    run += 1
+                    runs[run, 0] = filled
+                    runs[run, 1] = copied
+                    runs[run, 2] = 0
+                runs[run, 2] += 1
+                delta = before - base_time
+                head = varint_size(delta) + varint_size(np.int64(copied))
+                at = put_varint(out, at, 1 + head + filler.size)
+                out[at] = 0
+                at = put_varint(out, at + 1, delta)
+                at = put_varint(out, at, np.int64(copied))
+                copy_bytes(out, at, filler, 0, filler.size)
+                at += filler.size
+                copied += 1
+                fillers += 1
+                filled += 1
+                next_offset = filled
+            if full:
+                break
+            if may_fill:
+                filled = offset + 1
+                before = time
             reached = delta_offset
             start = p
             position = end
             done += 1
-            offset = rows[row, FIRST_OFFSET] + delta_offset
             if offset < first_offset:
                 continue
-            time = fixed if fixed >= 0 else batch_time + delta_time
             count_at = p
             headers = np.int64(0)
             headers_at = end
@@ -232,8 +272,11 @@ def merge(
     state[POSITION] = position
     state[DONE] = done
     state[REACHED] = reached
+    state[FILLED] = filled
+    state[TIME] = before
     result[END] = at
     result[COPIED] = copied
+    result[FILLERS] = fillers
     result[NEWEST] = newest
     result[LOOPED] = looped
     result[UNEXPLAINED] = unexplained

@@ -60,6 +60,8 @@ class Counts:
     """Records copied that begin like a registry's, with an id that none knows."""
     translated: int = 0
     """Records copied with the target's ids of schemas instead of the source's."""
+    fillers: int = 0
+    """Records without a value, written where the source has an offset without one."""
 
     def __add__(self, other: Counts) -> Counts:
         if self is NOTHING:

@@ -9,17 +9,14 @@ whether there is too much. What it has written can be deleted once records follo
 
 from __future__ import annotations
 
-import functools
 import time
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.clusters.wire.write import Write
 from mirror.errors import UnreachableError
-from mirror.records import codecs, records
+from mirror.records import codecs, fillers, records
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
@@ -50,13 +47,15 @@ def pad(
         ClusterError: the target does not answer, or refuses: look again where it ends.
     """
     limit = topic_admin.max_message_bytes(target, [where[0]])[where[0]]
+    keyed = bool(topic_admin.compacted(target, [where[0]]))
+    behind = fillers.tail(b"", b"", keyed=keyed)
     end = _end(target, where)
     while end < to and time.monotonic() < until:
         count = min(to - end - 1, _IN_ONE_TRANSACTION)
         if not (count and producer.v2):
             producer.add_partitions([where])
         if count:
-            batches = _batches(count, limit)
+            batches = _batches(count, limit, behind)
             topics = target.topics([where[0]])
             Write(target, producer, {where: batches}, topics).finish()
         producer.retake()  # aborts what is open
@@ -87,38 +86,27 @@ def _wait_for(target: Cluster, where: TopicPartition, end: int) -> int:
     return now
 
 
-def _batches(count: int, limit: int) -> list[EncodedBatch]:
-    """Batches with so many empty records, none larger than the limit in bytes."""
+def _batches(count: int, limit: int, behind: bytes) -> list[EncodedBatch]:
+    """Batches with so many empty records, none larger than the limit in bytes.
+    `behind`: what records have behind their offsets.
+    """
+
+    def made(size: int) -> bytes:
+        return fillers.body(size, behind, codecs.ZSTD)
+
     most = _MOST_RECORDS
-    while most > 1 and HEADER_SIZE + len(_body(most)) > limit:
+    while most > 1 and HEADER_SIZE + len(made(most)) > limit:
         most //= 2
     sizes = [most] * (count // most) + ([count % most] if count % most else [])
     now = int(time.time() * 1000)
     return [
         EncodedBatch(
             header=records.header(
-                size=HEADER_SIZE + len(_body(size)), attributes=codecs.ZSTD,
+                size=HEADER_SIZE + len(made(size)), attributes=codecs.ZSTD,
                 count=size, base_time=now, newest=now,
             ),
-            body=_body(size),
+            body=made(size),
             count=size,
         )
         for size in sizes
     ]  # fmt: skip
-
-
-@functools.lru_cache(maxsize=4)
-def _body(count: int) -> bytes:
-    """The records of a batch, compressed: without key, value and headers."""
-    first, parts = 0, []
-    for size, end in ((1, 1 << 6), (2, 1 << 13), (3, 1 << 20)):
-        numbers = np.arange(first, min(end, count), dtype=np.int64) << 1  # zigzag
-        rows = np.zeros((len(numbers), 6 + size), np.uint8)
-        rows[:, 0] = (5 + size) << 1
-        for index in range(size):
-            rest = 0x80 if index < size - 1 else 0
-            rows[:, 3 + index] = (numbers >> (7 * index)) & 0x7F | rest
-        rows[:, 3 + size] = rows[:, 4 + size] = 1  # -1: no key, no value
-        parts.append(rows.tobytes())
-        first = max(first, min(end, count))
-    return codecs.compress(codecs.ZSTD, memoryview(b"".join(parts)))

@@ -1,8 +1,8 @@
 """Which copies can have the source's offsets, and why others cannot.
 
 Main function: `why_translated`. Offsets stay the same where every source offset has a
-record to copy and only this flow writes the copy. The service and the plan both ask;
-`service.same_offsets` decides and notes it.
+record to copy, or gets a filler, and only this flow writes the copy. The service and
+the plan both ask; `service.same_offsets` decides and notes it.
 """
 
 from __future__ import annotations
@@ -70,8 +70,12 @@ def why_translated(
     if not (by_turns or merging.is_alone(flow, topic.topic)):
         return "other flows write the same copy, or copy it back"
     policy = configs.get(POLICY)
-    if policy is not None and "compact" in (policy.value or ""):
-        return "it is compacted, which removes records between others"
+    compacted = policy is not None and "compact" in (policy.value or "")
+    if compacted and flow.fill == "refuse":
+        return (
+            "it is compacted, which removes records between others; fill: visible "
+            "keeps the source's offsets"
+        )
     return ""
 
 

@@ -171,7 +171,8 @@ class Application:
                 where = (message.topic() or "", message.partition() or 0)
                 error = message.error()
                 if error is None:
-                    self.read[message.key() or b""] += 1
+                    if "mirror.filler" not in dict(message.headers() or ()):
+                        self.read[message.key() or b""] += 1
                     places[where] = (message.offset() or 0) + 1
                     found += 1
                 elif error.code() == KafkaError._PARTITION_EOF and unread:

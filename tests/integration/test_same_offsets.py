@@ -8,6 +8,7 @@ from collections import Counter
 import json
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -15,11 +16,13 @@ import pytest
 
 from mirror.playground.jars import fetched
 from tests.harness.admin import (
+    alter_topic,
     commit_offsets,
     copied_records,
     create_topic,
     delete_records,
     delete_topic,
+    end_offsets,
 )
 from tests.harness.application import Application
 from tests.harness.commands import answered, config_file
@@ -31,7 +34,7 @@ from tests.harness.waiting import wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from confluent_kafka import Message
@@ -106,6 +109,18 @@ def test_offsets_stay_the_same_whatever_dies(
     assert _log(target, copy) == _log(source, topic_name)
 
 
+def _is_filler(message: Message) -> bool:
+    return "mirror.filler" in dict(message.headers() or ())
+
+
+def _records(bootstrap: str, topic: str) -> dict[int, list[tuple[object, ...]]]:
+    """As `_log`, without fillers."""
+    return {
+        partition: [_seen(each) for each in messages if not _is_filler(each)]
+        for partition, messages in read_topic(bootstrap, topic).items()
+    }
+
+
 class _FileReader:
     """A client that keeps its offsets in a file, as sinks and checkpoints do."""
 
@@ -119,32 +134,36 @@ class _FileReader:
         places = {str(n): 0 for n in range(_PARTITIONS)}
         if self._file.exists():
             places = json.loads(self._file.read_text())
+        ends = end_offsets(bootstrap, self._topic)
         for partition, messages in read_topic(bootstrap, self._topic).items():
             at = places[str(partition)]
-            assert at <= (messages[-1].offset() + 1 if messages else 0)
-            for message in messages[at:]:
-                self.read[message.key()] += 1
+            assert at <= ends[partition]
+            for message in [each for each in messages if each.offset() >= at]:
+                if not _is_filler(message):
+                    self.read[message.key()] += 1
                 at = message.offset() + 1
             places[str(partition)] = at
         self._file.write_text(json.dumps(places))
 
 
+@pytest.mark.parametrize("fill", ["refuse", "visible"])
 def test_a_pair_keeps_its_offsets_there_and_back(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path, fill: str
 ) -> None:
     """A pair is switched A, B, A, B under load, with workers killed in between; what
     applications write to either cluster has its offset on the other one, too. A client
     that keeps its offsets in a file moves along and reads each acknowledged record
-    once, and a group does.
+    once, and a group does. With fill: visible all of it is written in transactions.
     """
-    one, two = "THERE", "BACK"
+    one, two, filled = f"THERE-{fill}", f"BACK-{fill}", fill == "visible"
     ends = {one: clusters["a"].bootstrap, two: clusters["b"].bootstrap}
     for bootstrap in ends.values():
         create_topic(bootstrap, topic_name, _PARTITIONS)
-    application = Application(topic_name, _PARTITIONS, f"app-{topic_name}")
+    group = f"app-{topic_name}"
+    application = Application(topic_name, _PARTITIONS, group, transactions=filled)
     file = _FileReader(tmp_path / "offsets.json", topic_name)
     document = pair_of((one, ends[one]), (two, ends[two]), topic_name)
-    document["defaults"] |= {"policy": "identity", "offsets": "same"}
+    document["defaults"] |= {"policy": "identity", "offsets": "same", "fill": fill}
     active, other = one, two
     with RunningMirror(document, tmp_path) as mirror:
         mirror.wait_running(f"{one}->{two}")
@@ -167,7 +186,7 @@ def test_a_pair_keeps_its_offsets_there_and_back(
             assert file.read == Counter(application.written)
             mirror.wait_running(f"{active}->{other}")
         assert mirror.terminate() == 0
-    logs = {alias: _log(bootstrap, topic_name) for alias, bootstrap in ends.items()}
+    logs = {alias: _records(bootstrap, topic_name) for alias, bootstrap in ends.items()}
     assert logs[one] == logs[two]
     assert sum(map(len, logs[one].values())) == len(application.written)
 
@@ -444,6 +463,116 @@ def test_from_a_hole_on_a_copy_is_translated(
         assert mirror.terminate() == 0
     assert _content(target, copy) == _content(source, topic_name)
     assert _content(target, other) == _content(source, beside)
+
+
+_CLEANED = {
+    "cleanup_policy": "compact,delete", "delete_retention_ms": "0", "segment_ms": "100",
+    "min_cleanable_dirty_ratio": "0.0001",
+}  # fmt: skip
+
+
+_BEGINS = 50
+
+
+def _compact(bootstrap: str, topic: str) -> None:
+    """Let the log cleaner leave holes in a topic, and no more later; it begins at n."""
+    create_topic(bootstrap, topic, 1, **_CLEANED)
+    client = producer(bootstrap, linger_ms=100)
+    for number in range(3):
+        each = [b"%d" % (n % (7 + number)) for n in range(200)]
+        send(client, topic, {0: each}, b"v%d" % number)
+        time.sleep(0.2)  # segments end by the clock
+    wait_for(lambda: len(_log(bootstrap, topic)[0]) < 300, 60, 0.2)
+    alter_topic(bootstrap, topic, min_cleanable_dirty_ratio="1", segment_ms="3600000")
+    time.sleep(1)
+    delete_records(bootstrap, topic, _BEGINS, partitions=[0])
+
+
+def _with_fillers(
+    bootstrap: str, topic: str
+) -> Iterator[tuple[int, list[tuple[object, ...]], list[Message]]]:
+    """By partition of a copy, its records, and its fillers; all offsets are there."""
+    for number, messages in read_topic(bootstrap, topic).items():
+        fillers = [each for each in messages if _is_filler(each)]
+        offsets = [each.offset() for each in messages]
+        whole = list(range(offsets[0], offsets[0] + len(offsets)))
+        assert offsets == whole, f"{topic}-{number}"
+        others = [_seen(each) for each in messages if each not in fillers]
+        yield number, others, fillers
+
+
+def test_holes_are_filled(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """Applications write in transactions, and abort some, while workers and the driver
+    are killed; another topic is compacted. Each record has the source's offset in the
+    copy, and what else the copy has is a filler with the header, without a value, and
+    not newer than the source's log. A group gets its own offset, and a proof finds
+    nothing.
+    """
+    clusters = make_clusters(settings={"log.cleaner.backoff.ms": "100"})
+    source, target = (clusters[each].bootstrap for each in ("a", "b"))
+    kept = f"{topic_name}-kept"
+    create_topic(source, topic_name, _PARTITIONS)
+    _compact(source, kept)
+    writer = Application(topic_name, _PARTITIONS, "", transactions=True)
+    config = config_for(
+        source, target, alias="FILL", topics=[topic_name, kept], tasks=1,
+        offsets="same", fill="visible", policy="identity", sync_group_offsets=True,
+        sync_group_offsets_seconds=1, groups=["readers"],
+    )  # fmt: skip
+    file = tmp_path / "mirror.yaml"
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_running()
+        plan = json.loads(answered("plan", "-c", file, "-o", "json").stdout)
+        assert {each["offsets"] for each in plan["offsets"]} == {"same"}
+        with writer.writing(source):
+
+            def goes_on() -> None:
+                before = copied_records(target, topic_name)
+                wait_for(lambda: copied_records(target, topic_name) > before, 60, 0.2)
+
+            goes_on()
+            mirror.kill_workers()
+            goes_on()
+            mirror.kill_driver()
+            mirror.start()
+            mirror.wait_running()
+            goes_on()
+        for name in (topic_name, kept):
+            mirror.wait_copied(source, name)
+        there = _log(source, topic_name)
+        reader, at = _consumer(source, "readers"), there[0][-1][0] + 1
+        commit_offsets(reader, [TopicPartition(topic_name, 0, at)])
+        reader.close()
+        wait_for(lambda: committed(target, "readers", topic_name) == at, 30)
+        proof = answered("verify", "--flow", "FILL->B", "-c", file)
+        assert proof.returncode == 0, proof.stdout + proof.stderr
+        status = mirror.status()
+        assert mirror.terminate() == 0
+    counted = {}
+    for name in (topic_name, kept):
+        there = _log(source, name)
+        for number, records, fillers in _with_fillers(target, name):
+            assert records == there[number]
+            assert len(fillers) > 1, f"{name}-{number}"
+            first = min(records[0][0], fillers[0].offset())
+            assert first == (_BEGINS if name == kept else 0)
+            counted[name, number] = len(fillers)
+            for each in fillers:
+                assert each.value() is None
+                assert (each.key() is None) == (name == topic_name)
+                names = [header for header, _ in each.headers()]
+                assert names == ["mirror.filler", "mirror.via"]
+            newest = max(each.timestamp()[1] for each in fillers)
+            assert newest <= time.time() * 1000
+            if name == kept:
+                assert newest <= max(each[3][1] for each in records)
+    (flow,) = status["flows"]
+    told = {(e["topic"], e["partition"]): e["fillers"] for e in flow["partitions"]}
+    assert sum(counted.values()) >= sum(told.values()) > 0
 
 
 def _content(bootstrap: str, topic: str) -> list[tuple[object, ...]]:

@@ -42,6 +42,7 @@ _LIMITED = frozenset({"Produce", "Fetch"})
 """By quotas of bytes."""
 KINDS = (*AT_REQUESTS, *STRIKES)
 OF_SAME = (*AT_REQUESTS, *sorted(OF_SAME_OFFSETS))
+OF_FILLED = (*OF_SAME, "clean")
 _CODES = tuple(code for code in range(-1, 120) if code not in (0, 57))
 
 

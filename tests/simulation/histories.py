@@ -24,7 +24,7 @@ from mirror.offsets.offset_map import OffsetMap
 from tests.simulation import mapping, switches
 from tests.simulation.applications import Applications
 from tests.simulation.faults import KINDS as OF_COPYING
-from tests.simulation.faults import OF_SAME, Faults
+from tests.simulation.faults import OF_FILLED, OF_SAME, Faults
 from tests.simulation.flows import SOURCE, TARGET, SimulatedFlow
 from tests.simulation.judge import Judge, WrongError
 from tests.simulation.model import ModelCluster
@@ -70,6 +70,8 @@ _PROMPT = {
 }  # fmt: skip
 """Faults that do not delay an answer."""
 _WORTH_OVERLAPPING = writing.WORTH_OVERLAPPING
+_FILLED = 3
+"""Every n-th seed of `same` has holes in the source's logs, and `fill: visible`."""
 _WITH_AN_INDEX = 6
 """Every n-th seed has an index of the offset map."""
 
@@ -155,8 +157,10 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
     once = random.random() < 0.9 or kind in (GROUPS, SAME)
     late = once and random.random() < 0.2 and not same
     excluded: list[str] = []
+    fills = same and seed % _FILLED == 1
     if same:
-        old = _without_holes(writer)
+        old = _with_ages(writer)
+        writer.with_transactions = fills
         excluded = names[1:] if random.random() < _MIXED else []
     flow = SimulatedFlow(
         source,
@@ -168,6 +172,7 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
             "start": "latest" if late else "earliest",
             **(_SYNCED if kind == GROUPS else {}),
             **({"offsets": "same", "offsets_exclude": excluded} if same else {}),
+            **({"fill": "visible"} if fills else {}),
         },
     )
     judge = Judge(
@@ -181,9 +186,10 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
     )
     trouble = Faults(
         network, (source, target), flow, writer, judge,
-        kinds=OF_SAME if same else OF_COPYING,
+        kinds=OF_FILLED if fills else OF_SAME if same else OF_COPYING,
     )  # fmt: skip
     judge.translated.update(f"{SOURCE}.{name}" for name in excluded)
+    judge.fills = fills
     judge.slow = bool(trouble.chosen - _PROMPT)
     judge.forgetful = old and {"forget producers", "late work"} <= trouble.chosen
     ModelCluster.serve = staticmethod(trouble.serve)
@@ -229,9 +235,10 @@ def _translate(flow: SimulatedFlow, judge: Judge) -> None:
     flow.world.kill(flow.driver)
 
 
-def _without_holes(writer: Writer) -> bool:
-    """The source's logs have a record at each offset, and may begin at n. Returns
-    whether leaders may forget who has written these records, as they are old.
+def _with_ages(writer: Writer) -> bool:
+    """The source's logs have records of some age, none in a transaction so far, and may
+    begin at n. Returns whether leaders may forget who has written these records, as
+    they are old.
     """
     random = writer.cluster.world.random
     age = random.choice(_AGES)

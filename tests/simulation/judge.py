@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from mirror.offsets import progress, terms
-from tests.simulation.partition import committed, records_of
+from tests.simulation.partition import committed, is_filler, records_of
 
 if TYPE_CHECKING:
     from tests.simulation.model import ModelCluster
@@ -53,6 +53,8 @@ class Judge:
         self._once = once
         self.same = same
         """Whether the flow began with the source's offsets."""
+        self.fills = False
+        """Whether copies have records where the source has offsets without one."""
         self._diverged_at: dict[TopicPartition, float] = {}
         self.translated: set[str] = set()
         """Copies that have offsets of their own although others have the source's."""
@@ -145,7 +147,10 @@ class Judge:
         at, end = self._read.get(where, 0), log.stable
         if at < end:
             for offset, key, value in committed(log, at):
-                self._judge(where, offset, key, value)
+                if self.fills and key is None and is_filler(log, offset):
+                    self._judge_filler(where, offset, value)
+                else:
+                    self._judge(where, offset, key, value)
             self._read[where] = end
 
     def _judge(
@@ -195,6 +200,20 @@ class Judge:
             self._last[where] = (number, record.name)
         self._begun.add(log)
         self.copies.setdefault(record.name, []).append((where, offset))
+
+    def _judge_filler(
+        self, where: TopicPartition, offset: int, value: bytes | None
+    ) -> None:
+        """A filler stands where the source has no record that consumers see."""
+        of = (where[0].removeprefix(self._prefix), where[1])
+        place = f"{where[0]}-{where[1]}@{offset}"
+        if value is not None:
+            raise WrongError(f"{place}: a filler with a value")
+        source = self._writer.cluster.partition(of)
+        if source is None or where in self.diverged or where in self._lost_ends:
+            return
+        if self._key(of) not in self._truncated and offset in _by_offset(source.log):
+            raise WrongError(f"{place}: a filler, but the source has a record there")
 
     def copy_deleted(self, name: str) -> None:
         """A copy is about to be deleted, and others may follow under its name."""

@@ -51,7 +51,11 @@ def check(
             copy = judge.target.partition((prefix + name, number))
             if copy is None or not judge.has_begun(where):
                 continue  # nothing, or what the map knows is of a topic before it
-            visible = [offset for offset, _, _ in committed(copy.log, 0)]
+            visible = [
+                offset
+                for offset, key, _ in committed(copy.log, 0)
+                if not (judge.fills and key is None)
+            ]
             first, end = partition.log.start, partition.log.end
             pairs = [each for each in judge.pairs(where) if each[0] >= first]
             for offset in range(first, end + 1):

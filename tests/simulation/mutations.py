@@ -48,6 +48,8 @@ _real: dict[str, Any] = {
     "decode_by_id": fetch_by_id.decode,
     "judge": gaps.judge,
     "encode": progress.encode,
+    "stamp": same_offsets._SequencedProducer.stamp,
+    "records": same_offsets._records,
     "blocks": transaction._blocks,
     "resumption": Found.resumption,
     "jump": Intake._jump,
@@ -444,6 +446,27 @@ def producers_are_never_forgotten() -> AbstractContextManager[Any]:
     return _patched(SameOffsetsWriter, "_is_fresh", lambda *_: True)
 
 
+def fillers_are_outside_the_sequence() -> AbstractContextManager[Any]:
+    """A leader takes a filler whatever it has: a retry appends it again."""
+
+    def stamp(self: Any, key: Any, batch: Any) -> None:
+        if batch.fillers == batch.count:
+            batch.stamp(-1, -1, -1, transactional=False)
+        else:
+            _real["stamp"](self, key, batch)
+
+    return _patched(same_offsets._SequencedProducer, "stamp", stamp)
+
+
+def fillers_face_aborted_records() -> AbstractContextManager[Any]:
+    """A filler at a copy's end is held against a record that was aborted."""
+
+    def records(*arguments: Any, **options: Any) -> Any:
+        return _real["records"](*arguments, **options | {"committed": False})
+
+    return _patched(same_offsets, "_records", records)
+
+
 def ends_are_not_asked() -> AbstractContextManager[Any]:
     """A slot goes on at the noted position, not at the copy's end."""
     return _patched(slot.Slot, "_go_on_at_ends", lambda *_: {})
@@ -550,6 +573,7 @@ OF_SAME: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         last_records_are_not_compared, lost_ends_do_not_matter,
         any_leader_has_lost_its_end, unknown_configs_are_good,
         old_positions_count, each_slot_counts_for_itself,
-        notes_are_forgotten,
+        notes_are_forgotten, fillers_are_outside_the_sequence,
+        fillers_face_aborted_records,
     )
 }  # fmt: skip

@@ -363,6 +363,18 @@ def _records_in(data: bytes) -> Sequence[tuple[int, bytes | None, bytes | None]]
     return found
 
 
+def is_filler(log: PartitionLog, offset: int) -> bool:
+    """Whether the record there has the header of one without a counterpart."""
+    for batch in log.batches:
+        if batch.base <= offset <= batch.last:
+            records = MemoryRecords(batch.data)
+            while (each := records.next_batch()) is not None:
+                for record in each:
+                    if record.offset == offset:
+                        return "mirror.filler" in [name for name, _ in record.headers]
+    return False
+
+
 def committed(
     log: PartitionLog, at: int
 ) -> list[tuple[int, bytes | None, bytes | None]]:

@@ -155,6 +155,11 @@ class Writer:
             return int(self.cluster.world.now * 1000)
         return int((NOON + self.cluster.world.now - self.age()) * 1000)
 
+    def _marked_at(self) -> float:
+        """The time of a marker."""
+        now = self.cluster.world.now
+        return now if self.age is None else NOON + now
+
     def end(self, transaction: _Open, *, commit: bool) -> None:
         """Write the markers."""
         self._open.remove(transaction)
@@ -165,7 +170,7 @@ class Writer:
                     transaction.producer,
                     transaction.epoch,
                     commit=commit,
-                    at=self.cluster.world.now,
+                    at=self._marked_at(),
                 )
         for record in transaction.records:
             record.committed = commit

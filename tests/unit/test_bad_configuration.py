@@ -425,6 +425,10 @@ FLOW = {
         "transform_options: {salt: x}",
         'flows."A->B".transform_options: nothing uses it; add transform, or remove it',
     ),
+    "fillers without the source's offsets": (
+        "fill: visible",
+        'flows."A->B".fill: only copies with offsets: same have holes to fill; remove fill, or set offsets: same',
+    ),
     "rules without their policy": (
         "rename: [{match: a, to: b}]",
         'flows."A->B": policy default would not use rename; set policy to rename, or rename to []',

@@ -361,6 +361,8 @@ def test_pairs_that_cannot_feed(settings: dict[str, Any], problem: str) -> None:
         ({"provenance": False}, {}, {}, "only the header says which records came back"),
         ({}, {"offsets": "translated"}, {}, "B->A has other offsets"),
         ({"offsets_exclude": ["x"]}, {}, {}, "B->A has other offsets"),
+        ({"fill": "visible"}, {}, {}, "B->A has another fill"),
+        ({"fill": "visible"}, {"fill": "visible"}, {}, ""),
         ({}, {}, {"feeds": ["C"]}, "two flows write the copies"),
     ],
 )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 import time
 from types import SimpleNamespace
 from typing import Any
 import uuid
 
+from kafka.record.default_records import DefaultRecordBatch
 import numpy as np
 import pytest
 import structlog
 
 from mirror.clusters.wire.fetch import Fetched
-from mirror.copying import provenance
+from mirror.copying import provenance, rewrite
 from mirror.copying.faults import Faults
 from mirror.copying.intake import Intake
 from mirror.copying.lease import Assignment
@@ -36,7 +39,9 @@ _FLOW = SimpleNamespace(
     dead_letter_topic=None,
     isolation_level="read_committed",
     max_unpacked_bytes=1 << 20,
+    fill="refuse",
 )
+_FILLED = SimpleNamespace(**{**vars(_FLOW), "fill": "visible"})
 
 
 class Reader:
@@ -70,14 +75,22 @@ class Taking:
     """An intake, and what it does with the logs of some partitions."""
 
     def __init__(
-        self, *logs: bytes, most_unpacked: int = 1 << 20, end: CopyEnd | None = None
+        self,
+        *logs: bytes,
+        most_unpacked: int = 1 << 20,
+        end: CopyEnd | None = None,
+        fills: bool = False,
+        keyed: bool = False,
+        stamps: bool = True,
     ) -> None:
-        """`end`: of a copy with the source's offsets, of partition 0."""
+        """`end`: of a copy with the source's offsets, of partition 0. `fills`: whether
+        holes get fillers; `keyed`: with a key.
+        """
         self.reader = Reader(len(logs))
         self.faults = Faults()
         self.tally = Tally(slot=0, bounds=latency_bounds(60), service=_ID)
         self.intake = Intake(
-            _FLOW,
+            _FILLED if fills else _FLOW,
             self.reader,
             None,
             tally=self.tally,
@@ -91,15 +104,25 @@ class Taking:
             for partition in range(len(logs))
         }
         ends = {} if end is None else {("t", 0): end}
-        self.intake.begin(self.wanted, {"A.t": 1 << 20}, {"t": _ID}, {}, ends)
+        self.intake.begin(
+            self.wanted, {"A.t": 1 << 20}, {"t": _ID}, {}, ends,
+            compacted={"A.t"} if keyed else (),
+        )  # fmt: skip
+        made = provenance.via(source_alias="A", source_id="S", target_id="T")
         self.rewriter = Rewriter(
-            provenance.via(source_alias="A", source_id="S", target_id="T"),
+            made if stamps else replace(provenance.none(), filler=made.filler),
             codec=None,
             most_unpacked=most_unpacked,
         )
         self._logs = logs
 
-    def take(self, *, near: bool = False, nearer: int = -1) -> PendingTransaction:
+    def take(
+        self,
+        *,
+        near: bool = False,
+        nearer: int = -1,
+        aborted: tuple[tuple[int, int], ...] = (),
+    ) -> PendingTransaction:
         work = PendingTransaction(rewriter=self.rewriter)
         self.rewriter.begin()
         whole = bytearray(b"".join(self._logs))
@@ -107,7 +130,7 @@ class Taking:
         for partition, log in enumerate(self._logs):
             end = at + len(log)
             fetched.append(
-                Fetched("t", partition, 0, 99, 99, 0, (), at, end, nearer=nearer)
+                Fetched("t", partition, 0, 99, 99, 0, aborted, at, end, nearer=nearer)
             )  # all is committed
             at = end
         sent = frozenset(self.wanted if near else ())
@@ -192,6 +215,188 @@ def test_a_copy_that_was_made_again_takes_what_came_back():
     assert copied(taking.take()) == [(0, 3)]
     assert taking.reader.at["t", 0] == (3, 0)
     assert copied(taking.take()) == []
+
+
+def seen(work: PendingTransaction) -> list[tuple[int, object, object, int, list[str]]]:
+    """What any client makes of the batches to write: offset, key, value, time and the
+    names of the headers of each record, decoded by kafka-python.
+    """
+    found = []
+    for queue in work.batches.values():
+        for each in queue:
+            each.stamp(1, 0, 0, transactional=False)
+            made = bytes(each.header) + bytes(each.body)
+            whole = DefaultRecordBatch(made)
+            assert whole.validate_crc()
+            assert whole.last_offset_delta == each.count - 1
+            for index, one in enumerate(whole):
+                assert one.offset == index
+                names = [name for name, _ in one.headers]
+                found.append(
+                    (each.source_offset + index, one.key, one.value, one.timestamp,
+                     names)
+                )  # fmt: skip
+    return found
+
+
+def _split(found: list[Any]) -> tuple[list[int], list[int]]:
+    """The offsets of records, and of fillers."""
+    both: tuple[list[int], list[int]] = ([], [])
+    for offset, key, value, _, names in found:
+        is_filler = names[:1] == ["mirror.filler"]
+        assert not is_filler or (value is None and key is None)
+        both[is_filler].append(offset)
+    return both
+
+
+_WITH_MARKERS = (
+    good()  # 0 to 2
+    + hostile.marker(3, 9, commit=True)
+    + good(4, 1)
+    + stored(
+        record() + record(delta=1), count=2, base=5, base_time=7000, newest=7000,
+        attributes=hostile.TRANSACTIONAL, producer=9,
+    )
+    + hostile.marker(7, 9, commit=False)
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("stamps", [True, False])
+def test_markers_and_aborted_records_become_fillers(stamps):
+    """Each source offset has a record or a filler, also where the log ends with a
+    marker. A filler has the time of what the source has there.
+    """
+    taking = Taking(_WITH_MARKERS, end=ends_at(0), fills=True, stamps=stamps)
+    work = taking.take(aborted=((9, 5),))
+    found = seen(work)
+    assert _split(found) == ([0, 1, 2, 4], [3, 5, 6, 7])
+    assert [offset for offset, *_ in found] == list(range(8))
+    assert [each[3] for each in found if each[0] in (5, 6)] == [7000, 7000]
+    assert {each[3] for each in found if each[0] < 5} == {1000}
+    names = ["mirror.filler", "mirror.via"] if stamps else ["mirror.filler"]
+    assert found[3][4] == names
+    assert taking.reader.at["t", 0] == (8, 0)
+    counts = work.counts["t", 0].counts
+    assert (counts.records, counts.fillers, counts.skipped) == (4, 4, 4)
+
+
+def _compacted(base: int, *deltas: int, count: int, time: int = 1000) -> bytes:
+    """A batch of which the log cleaner has left these records, of so many."""
+    section = b"".join(record(delta=each) for each in deltas)
+    return stored(
+        section, count=len(deltas), base=base, last_delta=count - 1, base_time=time,
+        newest=time,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("codec", [0, ZSTD])
+def test_what_compaction_leaves_is_filled(codec):
+    """Holes within batches, at their ends, between them, and wide ones: no batch has a
+    hole, and none is larger than its topic takes.
+    """
+    log = b"".join(
+        hostile.stored(
+            packed(b"".join(record(delta=d) for d in deltas), codec),
+            count=len(deltas), base=base, last_delta=last, attributes=codec,
+        )
+        for base, deltas, last in (
+            (0, (1, 3), 5), (8, (0,), 0), (200_000, (2,), 9),
+        )
+    )  # fmt: skip
+    taking = Taking(log, end=ends_at(0), fills=True)
+    work = taking.take()
+    records, fillers = _split(seen(work))
+    assert records == [1, 3, 8, 200_002]
+    assert sorted(records + fillers) == list(range(200_010))
+    assert taking.reader.at["t", 0] == (200_010, 0)
+    (queue,) = work.batches.values()
+    assert max(each.size for each in queue) < 1 << 17
+    assert len(queue) < 30
+
+
+def test_fillers_have_a_key_where_brokers_want_one():
+    """On a compacted topic, in a batch of their own and between records."""
+    log = _compacted(0, 0, 2, count=3) + _compacted(500, 0, count=1)
+    taking = Taking(log, end=ends_at(0), fills=True, keyed=True)
+    keys = Counter(key for _, key, value, *_ in seen(taking.take()) if value is None)
+    assert keys == {b"\xff\xffmirror.filler": 498}
+
+
+def test_a_fetch_within_a_batch_goes_on_filling():
+    """A slot that takes over in a hole of a batch writes the rest of it."""
+    log = _compacted(0, 0, 9, count=12)
+    for at in range(1, 12):
+        taking = Taking(log, end=ends_at(at), fills=True)
+        taking.reader.at["t", 0] = (at, -1)
+        records, fillers = _split(seen(taking.take()))
+        assert records == [each for each in (9,) if each >= at]
+        assert sorted(records + fillers) == list(range(at, 12))
+
+
+def test_large_answers_are_filled_in_parts():
+    """Records and fillers that are more than one batch, or more than is worked on at
+    once, are each written once, at their offsets.
+    """
+    log = b"".join(
+        stored(
+            record(value=bytes(20_000)) + record(value=bytes(20_000), delta=50),
+            count=2, base=base, last_delta=99,
+        )
+        for base in range(0, 100_000, 100)
+    )  # fmt: skip
+    taking = Taking(log, end=ends_at(0), fills=True)
+    found, at = [], 0
+    while at < 100_000:
+        found += seen(taking.take())
+        assert taking.reader.at["t", 0][0] > at
+        at = taking.reader.at["t", 0][0]
+    assert [offset for offset, *_ in found] == list(range(100_000))
+    records, _ = _split(found)
+    assert records == list(range(0, 100_000, 50))
+
+
+def test_a_wide_hole_is_filled_in_parts(monkeypatch):
+    """What is too much at once goes on within the hole, at the next offset."""
+    monkeypatch.setattr(rewrite, "_ENOUGH_MADE", 20_000)
+    log = batch(0) + batch(100_000)
+    taking = Taking(log, end=ends_at(0), fills=True)
+    found, epochs = [], set()
+    while taking.reader.at["t", 0][0] <= 100_000:
+        found += seen(taking.take())
+        epochs.add(taking.reader.at["t", 0][1])
+    assert [offset for offset, *_ in found] == list(range(100_001))
+    assert epochs == {-1, 0}
+
+
+def test_what_came_back_gets_no_filler():
+    """A hole in what the copy has already is passed over, and so are records that came
+    from there; behind the copy's end holes are filled again.
+    """
+    log = (
+        batch(0, 2, came_back=True) + batch(4, came_back=True)
+        + hostile.marker(7, 9, commit=True) + batch(8)
+    )  # fmt: skip
+    taking = Taking(log, end=ends_at(6, position=0), fills=True)
+    assert copied(taking.take()) == []
+    assert taking.reader.at["t", 0][0] == 6
+    assert copied(taking.take()) == []
+    assert "asked for, to go on there" in taking.reason(0)
+    taking = Taking(log, end=ends_at(6), fills=True)
+    taking.reader.at["t", 0] = (6, -1)
+    assert _split(seen(taking.take())) == ([8], [6, 7])
+    log = batch(0, 2) + hostile.marker(2, 9, commit=True) + batch(3, came_back=True)
+    taking = Taking(log, end=ends_at(0), fills=True)
+    assert _split(seen(taking.take())) == ([0, 1], [2])
+    assert copied(taking.take()) == []
+    assert "ends at offset 3" in taking.reason(0)
+
+
+def test_a_copy_that_was_made_again_is_filled():
+    """Up to where the source's log ended then, also what came back is copied."""
+    log = batch(0, 2, came_back=True) + hostile.marker(2, 9, commit=True) + batch(3)
+    taking = Taking(log, end=ends_at(0, until=3), fills=True)
+    assert _split(seen(taking.take())) == ([0, 1], [2])
+    assert _split(seen(taking.take())) == ([3], [])
 
 
 def test_a_bomb_sets_its_own_partition_aside():

@@ -68,6 +68,8 @@ class EncodedBatch:
     record, its index in the batch, count), int64; None for our own records."""
     body_sum: int | None = None
     """The body's CRC-32C, if already known."""
+    fillers: int = 0
+    """How many of its records stand for offsets without a record."""
 
     @property
     def size(self) -> int:
