@@ -1,0 +1,88 @@
+"""Compares the beginning of a copy with the source, offset by offset.
+
+Main function: `difference`, for `service.taking_up`. Copies may be without the header
+that mirror adds, or have it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import numpy as np
+
+from mirror.config.schema import for_tasks
+from mirror.errors import ClusterError
+from mirror.offsets.runs import identical
+from mirror.proofs.account import CopiedPartition, Scope
+from mirror.proofs.comparing import compare_on
+from mirror.proofs.ranges import whole_range
+from mirror.proofs.sides import ProofTerms
+from mirror.records import alignment
+
+if TYPE_CHECKING:
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.proofs.comparing import Compared
+    from mirror.service.taking_up import Piece
+
+_FIELDS = {
+    alignment.KEY: "key",
+    alignment.VALUE: "value",
+    alignment.TIMESTAMP: "timestamp",
+}
+
+
+def difference(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    source: Cluster,
+    target: Cluster,
+    piece: Piece,
+) -> str:
+    """As of `service.taking_up.Compare`."""
+    reads, writes = for_tasks(config, flow)
+    terms = ProofTerms(
+        source=reads, target=writes,
+        source_id=source.cluster_id, target_id=target.cluster_id,
+        flow=flow.model_copy(update={"provenance": False}), scope=Scope(),
+    )  # fmt: skip
+    of = CopiedPartition(
+        topic=piece.topic, partition=piece.partition, target_topic=piece.target_topic,
+        topic_id=UUID(piece.topic_id), copy_id=UUID(piece.copy_id),
+        source_first=piece.first, source_end=piece.end,
+        target_first=piece.first, target_end=piece.end,
+    )  # fmt: skip
+    work = whole_range(of, identical(piece.first, piece.end))
+    found = compare_on(terms, work, source, target)
+    if found.failure:
+        raise ClusterError(found.failure)
+    return _in_words(found)
+
+
+def _in_words(found: Compared) -> str:
+    where = f"of partition {found.range.of.partition}"
+    rows, first = found.mismatches, found.range.source_first
+    damages = (*found.source_damages, *found.target_damages)
+    if damages:
+        one = min(damages, key=lambda each: each.first)
+        return f"offset {one.first} {where} cannot be read: {one.reason}"
+    if len(rows):
+        alone = rows[:, alignment.WHAT] == alignment.ONLY_TARGET
+        offsets = np.where(alone, rows[:, alignment.TARGET], rows[:, alignment.SOURCE])
+        row, at = rows[offsets.argmin()], int(offsets.min())
+        match row[alignment.WHAT]:
+            case alignment.ONLY_SOURCE:
+                return f"offset {at} {where} has no record in it"
+            case alignment.ONLY_TARGET:
+                return f"offset {at} {where} has no record on the source"
+        what = _FIELDS.get(int(row[alignment.FIELD]), "header")
+        return f"offset {at} {where} has another {what} in it"
+    if not found.own_times:
+        return f"brokers wrote the timestamps {where} of it"
+    if found.account.equal != found.range.source_end - first:
+        return (
+            f"some offset from {first} to {found.range.source_end - 1} {where} has no "
+            "record"
+        )
+    return ""
