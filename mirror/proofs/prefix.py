@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.proofs.comparing import Compared
-    from mirror.service.taking_up import Piece
+    from mirror.service.taking_up import Candidate
 
 _FIELDS = {
     alignment.KEY: "key",
@@ -36,24 +36,26 @@ _FIELDS = {
 def difference(
     config: MirrorConfig,
     flow: FlowConfig,
-    source: Cluster,
-    target: Cluster,
-    piece: Piece,
+    clusters: tuple[Cluster, Cluster],
+    copy: Candidate,
+    place: tuple[int, int, int],
 ) -> str:
     """As of `service.taking_up.Compare`."""
+    source, target = clusters
     reads, writes = for_tasks(config, flow)
     terms = ProofTerms(
         source=reads, target=writes,
         source_id=source.cluster_id, target_id=target.cluster_id,
         flow=flow.model_copy(update={"provenance": False}), scope=Scope(),
     )  # fmt: skip
+    partition, first, end = place
+    topic_id, copy_id = map(UUID, copy.ids)
     of = CopiedPartition(
-        topic=piece.topic, partition=piece.partition, target_topic=piece.target_topic,
-        topic_id=UUID(piece.topic_id), copy_id=UUID(piece.copy_id),
-        source_first=piece.first, source_end=piece.end,
-        target_first=piece.first, target_end=piece.end,
+        topic=copy.topic.topic, partition=partition,
+        target_topic=copy.topic.target_topic, topic_id=topic_id, copy_id=copy_id,
+        source_first=first, source_end=end, target_first=first, target_end=end,
     )  # fmt: skip
-    work = whole_range(of, identical(piece.first, piece.end))
+    work = whole_range(of, identical(first, end))
     found = compare_on(terms, work, source, target)
     if found.failure:
         raise ClusterError(found.failure)

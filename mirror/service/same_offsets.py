@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.progress import Progress
     from mirror.service.ownership import Owned
-    from mirror.service.taking_up import Candidate, ComparedCopy, Prefix
+    from mirror.service.taking_up import Candidate, Found, Ids, Prefix
     from mirror.topics.topics import MirroredTopic
 
 log = structlog.get_logger()
@@ -109,7 +109,7 @@ _IS_COMPARED = f"{HAS_RECORDS}: it is compared first"
 _IS_PADDED = "its copy is padded up to the source's first record"
 
 
-def decide(
+def decide(  # noqa: PLR0913  what is known, and what was found before
     flow: FlowConfig,
     config: MirrorConfig,
     source: Cluster,
@@ -118,7 +118,7 @@ def decide(
     *,
     owned: Owned,
     holes: Collection[str] = (),
-    compared: Mapping[str, ComparedCopy] | None = None,
+    compared: Mapping[Ids, Found] | None = None,
 ) -> SameOffsets:
     """What follows for these topics, which have copies; it is noted for the next runs.
     `config` has all flows. `holes`: topics with a source offset without a record that
@@ -174,11 +174,7 @@ def decide(
         comparing={
             topic: each for topic, each in judged.comparing.items() if topic in waiting
         },
-        different=frozenset(
-            topic
-            for topic, each in (compared or {}).items()
-            if each.difference and each.difference in translated.get(topic, "")
-        ),
+        different=frozenset(judged.compared & translated.keys()),
         ended=frozenset(
             topic
             for topic in (*judged.ended, *ended)
@@ -384,8 +380,11 @@ class Judged:
     """Topics whose copies can begin, or go on, with the source's offsets."""
     comparing: Mapping[str, Candidate] = field(default_factory=dict)
     """Of those that wait, topics whose copies are compared first."""
+    compared: frozenset[str] = frozenset()
+    """Of the translated ones, those whose copies were compared."""
     equal: frozenset[str] = frozenset()
-    """Of those that are able, topics that the flow back has copied: there is nothing to pad."""
+    """Of those that are able, topics that the flow back has copied: there is nothing
+    to pad."""
     ending: Mapping[str, TermNote] = field(default_factory=dict)
     """Topics that are translated from here on, and had the source's offsets."""
     ended: frozenset[str] = frozenset()
@@ -401,7 +400,7 @@ class Judged:
         return [*self.notes, *self.able]
 
 
-def judge(
+def judge(  # noqa: PLR0913  as `decide`
     flow: FlowConfig,
     config: MirrorConfig,
     source: Cluster,
@@ -410,7 +409,7 @@ def judge(
     *,
     known: Progress,
     holes: Collection[str] = (),
-    compared: Mapping[str, ComparedCopy] | None = None,
+    compared: Mapping[Ids, Found] | None = None,
 ) -> Judged:
     """What the next run decides about these topics, as things are; copies may be
     missing. `config` has all flows; `known`: what the progress topic says; `holes`,
@@ -494,7 +493,8 @@ def judge(
     }
     return Judged(
         notes=notes, translated=translated | left_off, waiting=waiting,
-        able=able, comparing=copied.to_compare, equal=equal, ending=ending, ended=frozenset(ended),
+        able=able, comparing=copied.to_compare, compared=copied.compared,
+        equal=equal, ending=ending, ended=frozenset(ended),
         changed=changed, too_long=tuple(too_long),
     )  # fmt: skip
 

@@ -88,7 +88,7 @@ _SPARE_SLOTS = 16
 class Service:
     """Runs flows until stopped."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what stands above it is passed in
         self,
         config: MirrorConfig,
         *,

@@ -13,19 +13,21 @@ translated gets a marker at its end with its first record, which `look` sees at 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+import math
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
 
 from mirror.clusters.admin import configs, topic_admin
-from mirror.errors import NoLeaderError, RecreatedError
+from mirror.errors import ClusterError, NoLeaderError
 from mirror.service.scheduler import Job
 from mirror.topics.same_offsets import Edges, why_no_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
@@ -47,42 +49,15 @@ _TOGETHER_SECONDS = 30.0
 """A run begins again for several topics at once, if they are so close."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """Offsets of a partition and of its copy, to be compared."""
-
-    topic: str
-    target_topic: str
-    topic_id: str
-    """In hex, as that of the copy."""
-    copy_id: str
-    partition: int
-    first: int
-    end: int
+Found = Mapping[int, int] | str
+"""What comparing a copy has shown: where each partition ended, with no other record
+before; or the first difference, in words."""
+Ids = tuple[str, str]
+"""Of a topic and its copy, in hex."""
 
 
-class Compare(Protocol):
-    """Compares each record, which reads both logs."""
-
-    def __call__(
-        self,
-        config: MirrorConfig,
-        flow: FlowConfig,
-        source: Cluster,
-        target: Cluster,
-        piece: Piece,
-    ) -> str:
-        """The first difference in words; empty if each of the offsets has a record on
-        both sides, and the same one.
-
-        Raises:
-            ClusterError: a cluster does not answer.
-        """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prefix:
-    """What source and copy have in common of one partition, if they are equal."""
+class Prefix(NamedTuple):
+    """What a partition and its copy have in common, if they are equal."""
 
     first: int
     end: int
@@ -93,7 +68,7 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A copy with records, whose last ones are those of the source."""
+    """A copy with records, whose last ones are the source's."""
 
     topic: MirroredTopic
     copy_id: str
@@ -102,23 +77,32 @@ class Candidate:
     """By partition."""
 
     @property
+    def ids(self) -> Ids:
+        return self.topic.topic_id, self.copy_id
+
+    @property
     def ends(self) -> dict[int, int]:
         return {number: each.end for number, each in self.parts.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedCopy:
-    """What comparing a copy has shown."""
+class Compare(Protocol):
+    """Compares each record of both logs."""
 
-    topic_id: str
-    copy_id: str
-    ends: Mapping[int, int] = field(default_factory=dict)
-    """By partition, before which offset each record is the source's."""
-    difference: str = ""
-    """The first one found; empty: there is none."""
+    def __call__(
+        self,
+        config: MirrorConfig,
+        flow: FlowConfig,
+        clusters: tuple[Cluster, Cluster],
+        copy: Candidate,
+        place: tuple[int, int, int],
+    ) -> str:
+        """The first difference in words; empty if each of the offsets has a record on
+        both sides, and the same one. `clusters`: source and target; `place`: partition,
+        first offset, end.
 
-    def is_of(self, of: Candidate) -> bool:
-        return (self.topic_id, self.copy_id) == (of.topic.topic_id, of.copy_id)
+        Raises:
+            ClusterError: a cluster does not answer.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +111,11 @@ class Known:
 
     equal: Mapping[str, Candidate] = field(default_factory=dict)
     """Each record was compared."""
+    to_compare: Mapping[str, Candidate] = field(default_factory=dict)
     different: Mapping[str, str] = field(default_factory=dict)
     """And how."""
-    to_compare: Mapping[str, Candidate] = field(default_factory=dict)
+    compared: frozenset[str] = frozenset()
+    """Of these, those of which each record was compared up to there."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Why nothing can be said now."""
 
@@ -139,10 +125,10 @@ def look(
     target: Cluster,
     topics: Sequence[MirroredTopic],
     shown: Mapping[str, Topic],
-    compared: Mapping[str, ComparedCopy],
+    compared: Mapping[Ids, Found],
 ) -> Known:
     """Look at the edges of logs and at the last records. `shown`: the copies, by name;
-    `compared`: what was found before, by topic.
+    `compared`: what was found before.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -155,66 +141,57 @@ def look(
         for n in range(min(each.partitions, shown[each.target_topic].partitions))
     }
     stable = Edges.read(target, copies.values(), committed=True)
-    ends = topic_admin.log_ends(target, copies.values(), shown)
+    edges = replace(stable, end=topic_admin.log_ends(target, copies.values(), shown))
     # After the copies: what is copied meanwhile would look like too much.
     logs = Edges.read(
         source, [(each.topic, n) for each in topics for n in range(each.partitions)]
     )
-    edges = Edges(first=stable.first, end=ends)
     kept = _kept(source, target, copies, logs, edges)
     told = {
-        each.topic: why_no_prefix(
-            each, logs, edges, shown[each.target_topic], kept=kept
-        )
+        each.topic: why_no_prefix(each, logs, edges, shown[each.target_topic], kept)
         for each in topics
     }
-    # Only here: it loads kernels.
-    from mirror.copying.same_offsets import equal_records  # noqa: PLC0415
-
-    last = {
-        key: ends[where] - 1
+    parts = {
+        key: Prefix(max(logs.first[key], edges.first[where]), edges.end[where], -1)
         for key, where in copies.items()
         if not told[key[0]][0]
-        and ends[where] > max(logs.first[key], edges.first[where])
     }
-    found = equal_records(source, target, last, copies, shown) if last else {}
-    for key, same in found.items():
-        if isinstance(same, str):
-            told[key[0]] = same, False
-        elif same is None:
-            told[key[0]] = f"offset {last[key]} of partition {key[1]} differs", True
-    for key, where in copies.items():
-        if not told[key[0]][0] and stable.end[where] != ends[where]:
+    last = {key: each.end - 1 for key, each in parts.items() if each.end > each.first}
+    if last:
+        # Only here: it loads kernels.
+        from mirror.copying.same_offsets import equal_records  # noqa: PLC0415
+
+        for key, same in equal_records(source, target, last, copies, shown).items():
+            if isinstance(same, int):
+                parts[key] = parts[key]._replace(leader_epoch=same)
+            elif same is None:
+                told[key[0]] = f"offset {last[key]} of partition {key[1]} differs", True
+            else:
+                told[key[0]] = same, False
+    for key, each in parts.items():
+        if not told[key[0]][0] and stable.end[copies[key]] != each.end:
             told[key[0]] = f"something else writes to partition {key[1]} of it", False
-    candidates = {
-        each.topic: Candidate(
-            topic=each,
-            copy_id=shown[each.target_topic].topic_id.hex,
-            parts={
-                n: Prefix(
-                    first=max(logs.first[key], edges.first[copies[key]]),
-                    end=ends[copies[key]],
-                    leader_epoch=epoch
-                    if isinstance(epoch := found.get(key), int)
-                    else -1,
-                )
-                for n in range(each.partitions)
-                if (key := (each.topic, n)) in copies
-            },
+    equal: dict[str, Candidate] = {}
+    to_compare: dict[str, Candidate] = {}
+    disproven = set()
+    for topic in (each for each in topics if not told[each.topic][0]):
+        candidate = Candidate(
+            topic=topic,
+            copy_id=shown[topic.target_topic].topic_id.hex,
+            parts={n: each for (name, n), each in parts.items() if name == topic.topic},
         )
-        for each in topics
-        if not told[each.topic][0]
-    }
-    known = {t: compared[t] for t, of in candidates.items()
-             if t in compared and compared[t].is_of(of)}  # fmt: skip
-    told |= {t: (each.difference, True) for t, each in known.items()}
-    equal = {t for t, each in known.items() if each.ends == candidates[t].ends}
+        found = compared.get(candidate.ids)
+        if isinstance(found, str):
+            told[topic.topic] = found, True
+            disproven.add(topic.topic)
+        else:
+            is_equal = found == candidate.ends
+            (equal if is_equal else to_compare)[topic.topic] = candidate
     return Known(
-        equal={t: candidates[t] for t in equal},
+        equal=equal,
+        to_compare=to_compare,
         different={t: why for t, (why, is_known) in told.items() if why and is_known},
-        to_compare={
-            t: of for t, of in candidates.items() if t not in equal and not told[t][0]
-        },
+        compared=frozenset(disproven),
         unknown={t: why for t, (why, is_known) in told.items() if not is_known},
     )
 
@@ -259,36 +236,34 @@ class Comparisons:
         """`compare`: None if no copy is to be taken up. `tell` says how far it is."""
         self._compare = compare
         self._tell = tell
-        self._found: dict[str, ComparedCopy] = {}
-        self._equal: dict[tuple[str, str, int], int] = {}
-        """Up to where they are, by ids of topic and copy, and partition."""
-        self._rested: dict[str, tuple[Mapping[int, int], float]] = {}
+        self._found: dict[Ids, Found] = {}
+        self._reached: dict[tuple[Ids, int], int] = {}
+        """Up to where partitions are equal."""
+        self._rested: dict[Ids, tuple[Mapping[int, int], float]] = {}
         """Where copies end, and since when."""
         self._size = _LEAST
         self._left: dict[str, Candidate] = {}
-        self._found_at = 0.0
+        self._found_at = math.inf
 
     @property
-    def found(self) -> Mapping[str, ComparedCopy] | None:
-        """By topic; None: nothing is compared."""
+    def found(self) -> Mapping[Ids, Found] | None:
+        """None: nothing is compared."""
         return None if self._compare is None else dict(self._found)
 
     @property
     def over(self) -> bool:
         """Whether a run can take up what was found."""
-        late = time.monotonic() - self._found_at > _TOGETHER_SECONDS
-        return not self._left or (bool(self._found_at) and late)
+        return not self._left or time.monotonic() > self._found_at + _TOGETHER_SECONDS
 
     def begin(
         self, flow: FlowConfig, config: MirrorConfig, wanted: Mapping[str, Candidate]
     ) -> None:
         """Compare these from the next `turn` on; what was found of them is outdated."""
         self._flow, self._config = flow, config
-        self._left = dict(wanted)
-        self._found_at = 0.0
-        for topic in wanted:
-            self._found.pop(topic, None)
-        self._rested.clear()
+        self._left, self._found_at = dict(wanted), math.inf
+        for each in wanted.values():
+            self._found.pop(each.ids, None)
+            self._rested.pop(each.ids, None)
         self._tell([])
 
     def job(self, over: Callable[[], None]) -> Job:
@@ -302,91 +277,82 @@ class Comparisons:
         return Job(name=_JOB, seconds=_SECONDS, work=work)
 
     def turn(self, source: Cluster, target: Cluster) -> None:
-        """Compare for some seconds.
+        """Compare for some seconds. One topic that cannot be read holds up no other.
 
         Raises:
-            ClusterError: a cluster does not answer, or a topic was made again.
+            ClusterError: a cluster does not answer.
         """
         until = time.monotonic() + _TURN_SECONDS
-        said = []
+        said: dict[str, str] = {}
+        failure: ClusterError | None = None
         for topic, candidate in list(self._left.items()):
-            said += self._go_on(candidate, source, target, until)
-            if topic in self._found:
-                del self._left[topic]
-                self._found_at = self._found_at or time.monotonic()
-        self._tell(said)
+            try:
+                text = self._go_on(candidate, source, target, until)
+            except ClusterError as error:
+                text, failure = f"its copy cannot be compared: {error}", error
+            said[topic] = f"{topic}: {text}"
+            if not text:
+                self._left.pop(topic, None)
+                self._found_at = min(self._found_at, time.monotonic())
+        # The next run may have begun meanwhile, and have found a topic's offsets.
+        self._tell([text for topic, text in said.items() if topic in self._left])
+        if failure is not None:
+            raise failure
 
     def _go_on(
         self, of: Candidate, source: Cluster, target: Cluster, until: float
-    ) -> list[str]:
-        """Returns how far it is, in words."""
-        copy, topic = of.topic.target_topic, of.topic.topic
+    ) -> str:
+        """Returns how far it is, in words; empty if another run is to decide."""
+        copy = of.topic.target_topic
         shown = target.topics([copy])
         if shown[copy].topic_id.hex != of.copy_id:
-            raise RecreatedError(f"target topic {copy} was deleted and created again")
+            return ""
         ends = topic_admin.log_ends(target, [(copy, n) for n in of.parts], shown)
         now = {number: end for (_, number), end in ends.items()}
         if now.keys() != of.parts.keys():
-            return [f"{topic}: a partition of its copy has no leader"]
-        if (rested := self._rested.get(topic)) is None or rested[0] != now:
-            rested = self._rested[topic] = now, time.monotonic()
-        done: dict[int, int] = {}
+            return "a partition of its copy has no leader"
+        if (rested := self._rested.get(of.ids)) is None or rested[0] != now:
+            rested = self._rested[of.ids] = now, time.monotonic()
         for number, end in now.items():
-            done[number], different = self._reached(
-                of, number, end, source, target, until
-            )
-            if different:
-                self._found[topic] = ComparedCopy(
-                    topic_id=of.topic.topic_id, copy_id=of.copy_id, difference=different
-                )
-                return []
+            first = max(self._reached.get((of.ids, number), 0), of.parts[number].first)
+            self._reached[of.ids, number] = min(first, end)
+            while self._reached[of.ids, number] < end and time.monotonic() < until:
+                if found := self._pass(of, number, end, source, target):
+                    self._found[of.ids] = found
+                    return ""
+        done = {number: self._reached[of.ids, number] for number in now}
         if done == now and time.monotonic() - rested[1] >= _QUIET_SECONDS:
-            self._found[topic] = ComparedCopy(
-                topic_id=of.topic.topic_id, copy_id=of.copy_id, ends=now
-            )
-            return []
-        reached, end = sum(done.values()), sum(now.values())
+            self._found[of.ids] = now
+            return ""
+        reached, whole = sum(done.values()), sum(now.values())
         log.info("copy is compared", flow=self._flow.name, topic=copy,
-                 offset=reached, of=end)  # fmt: skip
+                 offset=reached, of=whole)  # fmt: skip
         grows = "" if now == of.ends else "; something else writes to it"
-        return [f"{topic}: its copy is compared: offset {reached} of {end}{grows}"]
+        return f"its copy is compared: offset {reached} of {whole}{grows}"
 
-    def _reached(
-        self,
-        of: Candidate,
-        number: int,
-        end: int,
-        source: Cluster,
-        target: Cluster,
-        until: float,
-    ) -> tuple[int, str]:
-        """Compare a partition up to its end, or `until` then. Returns how far it is, and
-        the first difference.
-        """
+    def _pass(
+        self, of: Candidate, number: int, end: int, source: Cluster, target: Cluster
+    ) -> str:
+        """Compare some more of a partition; returns the first difference."""
         assert self._compare is not None, "else there is nothing to compare"
-        ids = of.topic.topic_id, of.copy_id, number
-        at = max(self._equal.get(ids, 0), of.parts[number].first)
-        while at < end and time.monotonic() < until:
-            began = time.monotonic()
-            piece = Piece(
-                topic=of.topic.topic, target_topic=of.topic.target_topic,
-                topic_id=of.topic.topic_id, copy_id=of.copy_id, partition=number,
-                first=at, end=min(at + self._size, end),
-            )  # fmt: skip
-            if found := self._compare(self._config, self._flow, source, target, piece):
-                # What one side deletes meanwhile need not be the same.
-                first = max(
-                    _first(source, (piece.topic, number)),
-                    _first(target, (piece.target_topic, number)),
-                )
-                if first <= at:
-                    return at, found
-            at = min(first, end) if found else piece.end
-            self._equal[ids] = at
-            slow = time.monotonic() - began > _PIECE_SECONDS
-            self._size = min(max(self._size // 2 if slow else self._size * 2, _LEAST),
-                             _MOST)  # fmt: skip
-        return min(at, end), ""
+        at, began = self._reached[of.ids, number], time.monotonic()
+        to = min(at + self._size, end)
+        clusters = source, target
+        found = self._compare(self._config, self._flow, clusters, of, (number, at, to))
+        if found:
+            # What one side deletes meanwhile need not be the same.
+            first = max(
+                _first(source, (of.topic.topic, number)),
+                _first(target, (of.topic.target_topic, number)),
+            )
+            if first <= at:
+                return found
+            to = min(first, end)
+        self._reached[of.ids, number] = to
+        slow = time.monotonic() - began > _PIECE_SECONDS
+        size = self._size // 2 if slow else self._size * 2
+        self._size = min(max(size, _LEAST), _MOST)
+        return ""
 
 
 def _first(cluster: Cluster, key: TopicPartition) -> int:

@@ -114,7 +114,6 @@ def why_no_prefix(
     source: Edges,
     target: Edges,
     copy: Topic,
-    *,
     kept: Mapping[TopicPartition, int],
 ) -> tuple[str, bool]:
     """Why a copy with records cannot be the beginning of the source's log, by where
