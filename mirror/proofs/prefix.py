@@ -49,10 +49,10 @@ def difference(
         flow=flow.model_copy(update={"provenance": False}), scope=Scope(),
     )  # fmt: skip
     partition, first, end = place
-    topic_id, copy_id = map(UUID, copy.ids)
+    topic, *ids = copy.ids
     of = CopiedPartition(
-        topic=copy.topic.topic, partition=partition,
-        target_topic=copy.topic.target_topic, topic_id=topic_id, copy_id=copy_id,
+        topic=topic, partition=partition, target_topic=copy.topic.target_topic,
+        topic_id=UUID(ids[0]), copy_id=UUID(ids[1]),
         source_first=first, source_end=end, target_first=first, target_end=end,
     )  # fmt: skip
     work = whole_range(of, identical(first, end))

@@ -52,8 +52,8 @@ _TOGETHER_SECONDS = 30.0
 Found = Mapping[int, int] | str
 """What comparing a copy has shown: where each partition ended, with no other record
 before; or the first difference, in words."""
-Ids = tuple[str, str]
-"""Of a topic and its copy, in hex."""
+Ids = tuple[str, str, str]
+"""A topic, its id, and that of its copy, in hex: zeros where brokers have none."""
 
 
 class Prefix(NamedTuple):
@@ -78,7 +78,7 @@ class Candidate:
 
     @property
     def ids(self) -> Ids:
-        return self.topic.topic_id, self.copy_id
+        return self.topic.topic, self.topic.topic_id, self.copy_id
 
     @property
     def ends(self) -> dict[int, int]:

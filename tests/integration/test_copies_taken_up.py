@@ -5,12 +5,13 @@ offsets, or does not.
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, TopicPartition
 import pytest
 
-from tests.harness.admin import commit_offsets, create_topic
+from tests.harness.admin import commit_offsets, create_topic, delete_records
 from tests.harness.commands import answered
 from tests.harness.group_moves import committed
 from tests.harness.load import keys, producer, send
@@ -56,14 +57,14 @@ def _copy(
     client = producer(target)
     for partition, messages in read_topic(source, topic).items():
         for each in messages:
-            kind, time = each.timestamp()
+            kind, at = each.timestamp()
             assert kind == TIMESTAMP_CREATE_TIME
             client.produce(
                 topic,
                 key=each.key(),
                 value=values.get((partition, each.offset() or 0), each.value()),
                 partition=partition,
-                timestamp=time,
+                timestamp=at,
                 headers=each.headers(),
             )
     assert client.flush(60) == 0
@@ -184,6 +185,43 @@ def test_a_copy_with_another_record_is_translated(
     assert now == {n: _content(before)[n] + both[n] for n in both}
     said = _plan(config, tmp_path, wrong)
     assert said.startswith("translated: its copy has records already, and partition 0")
+
+
+def test_a_copy_may_lack_what_it_would_delete(
+    clusters: Mapping[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Two copies have lost their heads. All that the first one lacks is older than its
+    retention.ms: a run with an end takes it up. The second one lacks a record that it
+    would keep: it is translated, and the plan names the offset.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    old, new = f"{topic_name}-old", f"{topic_name}-new"
+    hour, now = 3_600_000, int(time.time() * 1000)
+    for name, first in ((old, 300), (new, 700)):
+        create_topic(source, name, 1)
+        create_topic(target, name, 1, retention_ms=str(hour))
+        client = producer(source)
+        for number in range(1000):
+            at = now - 2 * hour if number < 600 else now
+            client.produce(name, key=b"%d" % number, partition=0, timestamp=at)
+        assert client.flush(60) == 0
+        _copy(source, target, name, {})
+        delete_records(target, name, first)
+        send(client, name, {0: [b"later"]}, b"v")
+    config = _mirror(source, target, [old, new], alias="HEADS")
+    told = f"{_plan(config, tmp_path, old)} / {_plan(config, tmp_path, new)}"
+    assert told == (
+        ": its copy has records already: it is compared first / translated: its copy "
+        "has records already, and partition 0 of it begins at offset 700, and the "
+        "source has records from 0 on that it would keep"
+    )
+    config = _mirror(source, target, [old], alias="HEADS")
+    file = tmp_path / "once.yaml"
+    file.write_text(json.dumps(config))
+    done = answered("run", "--once", "-c", file)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert _log(target, old)[0] == _log(source, old)[0][300:]
+    assert len(_log(target, old)[0]) == 701
 
 
 def _content(log: dict[int, list[tuple[object, ...]]]) -> dict[int, list[object]]:
