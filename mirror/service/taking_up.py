@@ -141,7 +141,8 @@ def look(
         for n in range(min(each.partitions, shown[each.target_topic].partitions))
     }
     stable = Edges.read(target, copies.values(), committed=True)
-    edges = replace(stable, end=topic_admin.log_ends(target, copies.values(), shown))
+    ends = topic_admin.log_ends(target, copies.values(), shown)
+    edges = replace(stable, end={at: ends[at] for at in ends.keys() & stable.end})
     # After the copies: what is copied meanwhile would look like too much.
     logs = Edges.read(
         source, [(each.topic, n) for each in topics for n in range(each.partitions)]

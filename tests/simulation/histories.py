@@ -64,7 +64,7 @@ _MIXED = 0.3
 _CHANGES = 0.4
 """How often a flow is set to translated in the middle."""
 _COPIED = 0.5
-"""How often copies are there before the flow, where nothing is lost."""
+"""How often copies are there before the flow, unless a fault deletes them, or what they copy."""
 _COME_AGAIN = {"lose copy", "delete copy"}
 """Faults after which records come again only while offsets are the same."""
 _PROMPT = {
@@ -193,7 +193,7 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
     trouble.on = faults
     target.committed, target.deleting = judge.look, judge.product_deletes
     copied = same and Random(f"copied {seed}").random() < _COPIED
-    if copied and trouble.chosen.isdisjoint(_COME_AGAIN | {"lose"}):
+    if copied and trouble.chosen.isdisjoint({"delete copy", "lose"}):
         wanted = [name for name in names if name not in excluded]
         earlier_copies.make(writer, target, judge, wanted, seed)
     if late:
