@@ -357,7 +357,7 @@ class Planner:
                 judged = same_offsets.judge(
                     flow, self._config, source, target,
                     topics.select(source, flow).topics,
-                    known=progress.read_existing(target, name),
+                    known=progress.read_existing(target, name), compared={},
                 )  # fmt: skip
             except ClusterError as error:
                 self._failures[f"flow {flow.name}: {error}"] = None

@@ -121,13 +121,15 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
     from mirror.proofs.in_service import ServiceProofs
     from mirror.service.service import Service
 
+    compare = _later("mirror.proofs.prefix", "difference")
     service = (
-        Service(chosen, once=True)
+        Service(chosen, once=True, compare=compare)
         if once
         else Service(
             chosen,
             watch=watch,
             proofs=ServiceProofs(),
+            compare=compare,
             settle_fence=_later("mirror.recovery.pending", "settle_fence"),
             rehearse=_later("mirror.recovery.drilling.runner", "rehearse"),
             new_count=_later("mirror.recovery.tails.survey", "Unsettled"),

@@ -284,6 +284,35 @@ def _is_filler(each: _Found) -> bool:
     return isinstance(each, _Record) and each.is_filler
 
 
+def equal_records(
+    source: Cluster,
+    target: Cluster,
+    offsets: Mapping[TopicPartition, int],
+    copies: Mapping[TopicPartition, TopicPartition],
+    shown: Mapping[str, Topic],
+) -> dict[TopicPartition, int | str | None]:
+    """By source partition: the leader epoch of the record with this offset, if its copy
+    has the same key and value there; None if it differs, or is none; or why that is not
+    known. `copies`, as `shown`, by source partition.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    here = source.topics({topic for topic, _ in offsets})
+    written = _records(source, offsets, here)
+    copied = _records(target, {copies[k]: at for k, at in offsets.items()}, shown)
+    found: dict[TopicPartition, int | str | None] = {}
+    for key, one in written.items():
+        other = copied[copies[key]]
+        if isinstance(one, str) or isinstance(other, str):
+            found[key] = one if isinstance(one, str) else str(other)
+        elif one is None or other is None or not _are_equal(one, other):
+            found[key] = None
+        else:
+            found[key] = one.leader_epoch
+    return found
+
+
 def _are_equal(one: _Found, other: _Found) -> bool:
     """One that is deleted counts as equal, and so does a filler's, which never was."""
     if not (isinstance(one, _Record) and isinstance(other, _Record)):

@@ -97,6 +97,13 @@ def compare(terms: ProofTerms, work: Range) -> Compared:
         return Compared(range=work, failure=str(error))
 
 
+def compare_on(
+    terms: ProofTerms, work: Range, source: Cluster, target: Cluster
+) -> Compared:
+    """As `compare`, over connections that the caller has."""
+    return _Comparison(terms, work, source, target).run()
+
+
 class _Comparison:
     def __init__(
         self, terms: ProofTerms, work: Range, source: Cluster, target: Cluster

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ from mirror.service.same_offsets import PaddingJob
 from mirror.service.scheduler import Job, Jobs
 from mirror.service.schemas import SchemaJob
 from mirror.service.standby import AccessJob, EndsJob, StandbyJob
+from mirror.service.taking_up import Comparisons
 from mirror.service.topics import CONFIGS, TOPICS, CopiedTopics, TopicJobs
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from mirror.service.query import LeaseQuery
     from mirror.service.same_offsets import SameOffsets
     from mirror.service.scheduler import FlowProofs, ServiceProofs
+    from mirror.service.taking_up import Compare
     from mirror.status.store import StatusStore
     from mirror.topics.topics import TopicsResult
 
@@ -64,6 +67,8 @@ log = structlog.get_logger()
 
 _NOTE_SECONDS = 2.0
 """A note of what the flow selects holds up copying for no longer."""
+_COMPARE_SECONDS = 1.0
+"""Between the turns in which a run with an end compares copies."""
 _AGAIN_SECONDS = 10.0
 """After looking for topics failed, if `refresh_topics_seconds` is longer."""
 _ALONE_SECONDS = 5.0
@@ -82,8 +87,11 @@ class Flow:
         pairs: PairFollower,
         once: bool = False,
         proofs: ServiceProofs | None = None,
+        compare: Compare | None = None,
     ) -> None:
-        """`config` has all flows: those that write to the same topic must agree."""
+        """`config` has all flows: those that write to the same topic must agree.
+        `compare`: None if no copy that exists is taken up with `offsets: same`.
+        """
         self.name = flow.name
         self._store = store
         self._state = state_folder(config.service.state_dir)
@@ -120,8 +128,11 @@ class Flow:
         self._pending = PendingConfig()
         self._sizing = Sizing(flow.tasks)
         self._beginning = Beginning(pairs, Instance(config, once=once))
-        self._padding: list[Job] = []
-        """Jobs of this run alone."""
+        self._comparisons = Comparisons(
+            compare, tell=partial(self.problems.tell, "copies")
+        )
+        self._before_copying: list[Job] = []
+        """Jobs of this run alone, for topics that wait for them."""
         self._holes: set[str] = set()
         """Topics with a source offset without a record, which are to be translated."""
         self._noted: object = None
@@ -316,21 +327,30 @@ class Flow:
     def _decide_offsets(
         self, source: Cluster, target: Cluster, owned: Owned, found: TopicsResult
     ) -> SameOffsets:
-        """Which copies have the source's offsets. A run with an end pads them first."""
+        """Which copies have the source's offsets. A run with an end pads or compares
+        them first.
+        """
 
         def decide() -> SameOffsets:
             return same_offsets.decide(
                 self.config, self._whole_config, source, target, found.topics,
-                owned=owned, holes=self._holes,
+                owned=owned, holes=self._holes, compared=self._comparisons.found,
             )  # fmt: skip
 
         same = decide()
-        while self._once and same.padding and not self.stopping:
+        comparisons = self._comparisons
+        comparisons.begin(self.config, self._whole_config, same.comparing)
+        while self._once and not self.stopping and (same.padding or same.comparing):
             PaddingJob(self.config, same, padded=lambda: None).turn(source, target)
+            while not (comparisons.over or self._stopping.wait(_COMPARE_SECONDS)):
+                comparisons.turn(source, target)
             same = decide()
+            comparisons.begin(self.config, self._whole_config, same.comparing)
         self.problems.tell("offsets", same.problems)
         job = PaddingJob(self.config, same, padded=self._begin_again)
-        self._padding = [job.job()] if job.needed else []
+        self._before_copying = [job.job()] if job.needed else []
+        if same.comparing:
+            self._before_copying.append(comparisons.job(self._begin_again))
         return same
 
     def _note_selection(self, target: Cluster) -> None:
@@ -361,7 +381,7 @@ class Flow:
             # All jobs begin with a turn: it would hold up Spark's plan of a lease.
             run.first_done.wait(_ALONE_SECONDS)
             if self._once or not run.over.is_set():
-                self._jobs.begin(self._ids, *self._padding)
+                self._jobs.begin(self._ids, *self._before_copying)
             self._watch(query, run, clusters, most_slots)
         finally:
             self._run = None
@@ -416,7 +436,7 @@ class Flow:
         if Effect.LEASES in effect:
             run.apply_plan(self._plan(source, target), self._log_settings)
         if Effect.JOBS in effect:
-            self._jobs.begin(self._ids, *self._padding)
+            self._jobs.begin(self._ids, *self._before_copying)
 
     def _plan(self, source: Cluster, target: Cluster) -> LeasePlan:
         reads, writes = for_tasks(self._whole_config, self.config)

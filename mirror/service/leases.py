@@ -193,6 +193,7 @@ class Leases:
             return True  # a copy was deleted
         waited = time.monotonic() - self._began
         undecided = self._same.waiting.keys() - self._same.padding
+        undecided -= self._same.comparing.keys()
         return bool(undecided) and waited > _DECIDE_AGAIN_SECONDS
 
     def apply_plan(self, plan: LeasePlan, log_settings: Settings) -> None:

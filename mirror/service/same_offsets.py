@@ -3,8 +3,8 @@
 Main functions: `decide`, which the driver calls once it is the only writer, and
 `judge`, which only says what would follow. What was decided for a copy stays: its
 `TermNote` stands in the progress topic, in a transaction of the owner, before the first
-record is written. Copies that have records already, or cannot have the source's
-offsets, are translated as ever.
+record is written. Copies that have records already are taken up if they hold the
+source's own (`taking_up`). All others are translated as ever.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from mirror.offsets.runs import Block, identical
 from mirror.offsets.terms import PROOF_SECONDS, TermNote
 from mirror.records import records
 from mirror.records.writing import idempotent
+from mirror.service import taking_up
 from mirror.service.ownership import (
     PositionUpdate,
     rewrite_progress,
@@ -38,6 +39,7 @@ from mirror.status.wording import named
 from mirror.topics import padding
 from mirror.topics.merging import Merging
 from mirror.topics.same_offsets import (
+    HAS_RECORDS,
     Edges,
     is_excluded,
     why_begun,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.progress import Progress
     from mirror.service.ownership import Owned
+    from mirror.service.taking_up import Candidate, Found, Ids, Prefix
     from mirror.topics.topics import MirroredTopic
 
 log = structlog.get_logger()
@@ -75,16 +78,25 @@ class SameOffsets:
     """Topics that are not copied for now, and why."""
     padding: Mapping[str, TermNote] = field(default_factory=dict)
     """Of these, topics whose copies are padded first."""
+    comparing: Mapping[str, Candidate] = field(default_factory=dict)
+    """Of these, topics whose copies are compared first."""
+    different: frozenset[str] = frozenset()
+    """Of the translated ones, those whose copies were compared for nothing."""
     ended: frozenset[str] = frozenset()
     """Of the translated ones, those whose copies were to keep the source's offsets."""
 
     @property
     def problems(self) -> list[str]:
         """Of copies that were to keep the source's offsets, in words."""
-        return [
+        found = [
             f"{topic}: {self.translated[topic]}, as the source had an offset without a "
             "record; name it in offsets_exclude, or make the copy again"
             for topic in self.ended
+        ]
+        return found + [
+            f"{topic}: its offsets are translated: {self.translated[topic]}; name it "
+            "in offsets_exclude, or make the copy again"
+            for topic in sorted(self.different)
         ]
 
     def knows(self, topic: str) -> bool:
@@ -93,10 +105,11 @@ class SameOffsets:
 
 NONE = SameOffsets()
 """Of a flow whose offsets are translated."""
+_IS_COMPARED = f"{HAS_RECORDS}: it is compared first"
 _IS_PADDED = "its copy is padded up to the source's first record"
 
 
-def decide(
+def decide(  # noqa: PLR0913  what is known, and what was found before
     flow: FlowConfig,
     config: MirrorConfig,
     source: Cluster,
@@ -105,10 +118,12 @@ def decide(
     *,
     owned: Owned,
     holes: Collection[str] = (),
+    compared: Mapping[Ids, Found] | None = None,
 ) -> SameOffsets:
     """What follows for these topics, which have copies; it is noted for the next runs.
     `config` has all flows. `holes`: topics with a source offset without a record that
-    are to be translated from there on.
+    are to be translated from there on. `compared`: what was found of copies that have
+    records already; None: none of them is taken up.
 
     Raises:
         FencedError: another run started meanwhile.
@@ -116,7 +131,10 @@ def decide(
     """
     name = progress.topic_name(flow.source)
     known = progress.read(target, name)
-    judged = judge(flow, config, source, target, found, known=known, holes=holes)
+    judged = judge(
+        flow, config, source, target, found,
+        known=known, holes=holes, compared=compared,
+    )  # fmt: skip
     if judged.ending:
         time.sleep(PROOF_SECONDS)  # by then no slot of an earlier run begins to write
     ends = _ends(flow, source, target, known, judged.ending)
@@ -153,6 +171,10 @@ def decide(
         translated=translated,
         waiting=waiting,
         padding=padding,
+        comparing={
+            topic: each for topic, each in judged.comparing.items() if topic in waiting
+        },
+        different=frozenset(judged.compared & translated.keys()),
         ended=frozenset(
             topic
             for topic in (*judged.ended, *ended)
@@ -176,13 +198,37 @@ def _batches(
         if key[0] in judged.able and key[0] not in judged.equal and position.offset
     }
     positions |= {key: at for key, at in ends.positions.items() if key[0] in notes}
+    taken = {
+        (topic, number): part
+        for topic, each in judged.able.items()
+        for number, part in each.taken.items()
+        if part.end
+    }
+    for key, part in taken.items():
+        positions[key] = Position(
+            offset=part.end, leader_epoch=part.leader_epoch,
+            topic_id=UUID(notes[key[0]].topic_id),
+        )  # fmt: skip
     found = {
         progress.topic_name(flow.source): [
             *records.encode_all(note.record(topic) for topic, note in notes.items()),
             *progress.encode(positions, known.running),
         ]
     }
-    blocks = runs.encode([each for each in ends.blocks if each.topic in notes])
+    blocks = runs.encode(
+        [each for each in ends.blocks if each.topic in notes]
+        + [
+            Block(
+                topic=key[0], partition=key[1],
+                target_topic=flow.replication_policy.target_topic(key[0]),
+                topic_id=UUID(notes[key[0]].topic_id),
+                copy_id=UUID(notes[key[0]].copy_id),
+                runs=identical(part.first, part.end),
+            )
+            for key, part in taken.items()
+            if part.end > part.first
+        ]
+    )  # fmt: skip
     if blocks:
         own = runs.topic_name(flow.source, flow.separator)
         found[own] = records.encode_all((b"", value) for value in blocks)
@@ -213,6 +259,8 @@ class Beginning:
     firsts: Mapping[int, int] = field(default_factory=dict)
     ends: Mapping[int, int] = field(default_factory=dict)
     """By partition, where the source's log begins and ends, if not at 0."""
+    taken: Mapping[int, Prefix] = field(default_factory=dict)
+    """By partition, what a copy that is taken up has already."""
 
 
 def note_ends(flow: FlowConfig, target: Cluster) -> None:
@@ -329,9 +377,14 @@ class Judged:
     waiting: Mapping[str, str] = field(default_factory=dict)
     """As of `SameOffsets`."""
     able: Mapping[str, Beginning] = field(default_factory=dict)
-    """Topics whose copies can begin with the source's offsets."""
+    """Topics whose copies can begin, or go on, with the source's offsets."""
+    comparing: Mapping[str, Candidate] = field(default_factory=dict)
+    """Of those that wait, topics whose copies are compared first."""
+    compared: frozenset[str] = frozenset()
+    """Of the translated ones, those whose copies were compared."""
     equal: frozenset[str] = frozenset()
-    """Of these, topics that the flow back has copied: there is nothing to pad."""
+    """Of those that are able, topics that the flow back has copied: there is nothing
+    to pad."""
     ending: Mapping[str, TermNote] = field(default_factory=dict)
     """Topics that are translated from here on, and had the source's offsets."""
     ended: frozenset[str] = frozenset()
@@ -342,7 +395,7 @@ class Judged:
     """Topics whose copies have more padding than they may."""
 
 
-def judge(
+def judge(  # noqa: PLR0913  as `decide`
     flow: FlowConfig,
     config: MirrorConfig,
     source: Cluster,
@@ -351,10 +404,11 @@ def judge(
     *,
     known: Progress,
     holes: Collection[str] = (),
+    compared: Mapping[Ids, Found] | None = None,
 ) -> Judged:
     """What the next run decides about these topics, as things are; copies may be
-    missing. `config` has all flows; `known`: what the progress topic says; `holes`: as
-    of `decide`.
+    missing. `config` has all flows; `known`: what the progress topic says; `holes`,
+    `compared`: as of `decide`.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -396,7 +450,7 @@ def judge(
     equal = _equal(flow, config, source, left, shown)  # after the ends of logs
     able: dict[str, Beginning] = {}
     changed: dict[str, TermNote] = {}
-    too_long = []
+    too_long, filled = [], []
     for each in left:
         copy = shown[each.target_topic]
         if (note := notes.get(each.topic)) is not None:
@@ -414,15 +468,28 @@ def judge(
             able[each.topic] = Beginning(
                 each, _some(each, logs.first), _some(each, logs.end)
             )
+        elif reason == HAS_RECORDS and compared is not None and not flow.translates_ids:
+            filled.append(each)
         else:
             (translated if is_known else waiting)[each.topic] = reason
+    copied = taking_up.look(source, target, filled, shown, compared or {})
+    for topic, found_equal in copied.equal.items():
+        able[topic] = Beginning(
+            found_equal.topic, {}, _some(found_equal.topic, logs.end), found_equal.parts
+        )
+    translated |= {
+        t: f"{HAS_RECORDS}, and {why}" for t, why in copied.different.items()
+    }
+    waiting |= {t: f"{HAS_RECORDS}, and {why}" for t, why in copied.unknown.items()}
+    waiting |= dict.fromkeys(copied.to_compare, _IS_COMPARED)
     # A copy that had the source's offsets never gets others without a word.
     waiting |= {
         topic: translated.pop(topic) for topic in known.terms.keys() & translated
     }
     return Judged(
         notes=notes, translated=translated | left_off, waiting=waiting,
-        able=able, equal=equal, ending=ending, ended=frozenset(ended),
+        able=able, comparing=copied.to_compare, compared=copied.compared,
+        equal=equal, ending=ending, ended=frozenset(ended),
         changed=changed, too_long=tuple(too_long),
     )  # fmt: skip
 

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from mirror.service.pair_jobs import CountTail, Rehearse, SettleFence
     from mirror.service.reload import Watch
     from mirror.service.scheduler import ServiceProofs
+    from mirror.service.taking_up import Compare
     from mirror.status.values import FlowStatus
 
 log = structlog.get_logger()
@@ -87,24 +88,27 @@ _SPARE_SLOTS = 16
 class Service:
     """Runs flows until stopped."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what stands above it is passed in
         self,
         config: MirrorConfig,
         *,
         once: bool = False,
         watch: Watch | None = None,
         proofs: ServiceProofs | None = None,
+        compare: Compare | None = None,
         settle_fence: SettleFence | None = None,
         rehearse: Rehearse | None = None,
         new_count: Callable[[], CountTail] | None = None,
     ) -> None:
         """`watch` provides new configurations; None: this one never changes. `proofs`
-        proves copies meanwhile; None: none are proven. `settle_fence` lays fences that
-        failovers owe, and `new_count` begins to count a tail; without them no one
-        looks at passive clusters. `rehearse` carries out drills; None: there are none.
+        proves copies meanwhile; None: none are proven. `compare`: as of `Flow`.
+        `settle_fence` lays fences that failovers owe, and `new_count` begins to count
+        a tail; without them no one looks at passive clusters. `rehearse` carries out
+        drills; None: there are none.
         """
         self._once = once
         self._proofs = proofs
+        self._compare = compare
         self._watch = watch
         flows = [flow for flow in config.flows.values() if flow.enabled]
         self.store = StatusStore(tuple(flow.name for flow in flows))
@@ -149,6 +153,7 @@ class Service:
                 pairs=self._pairs,
                 once=once,
                 proofs=proofs,
+                compare=compare,
             )
             for flow in flows
         }
@@ -307,6 +312,7 @@ class Service:
                 store=self.store,
                 pairs=self._pairs,
                 proofs=self._proofs,
+                compare=self._compare,
             )
         self._follow_configuration()
 

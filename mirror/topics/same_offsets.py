@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from mirror.topics.topics import MirroredTopic
 
 
+HAS_RECORDS = "its copy has records already"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edges:
     """The first offset and the end of each partition whose leader answered."""
@@ -33,15 +36,22 @@ class Edges:
     end: Mapping[TopicPartition, int]
 
     @classmethod
-    def read(cls, cluster: Cluster, partitions: Iterable[TopicPartition]) -> Edges:
-        """
+    def read(
+        cls,
+        cluster: Cluster,
+        partitions: Iterable[TopicPartition],
+        *,
+        committed: bool = False,
+    ) -> Edges:
+        """`committed`: the end of what is.
+
         Raises:
             ClusterError: the cluster does not answer.
         """
         asked = list(partitions)
         first = topic_admin.list_offsets(cluster, asked, timestamp=topic_admin.EARLIEST)
         end = topic_admin.list_offsets(
-            cluster, first, timestamp=topic_admin.LATEST, committed=False
+            cluster, first, timestamp=topic_admin.LATEST, committed=committed
         )
         return cls(first=first, end=end)
 
@@ -94,10 +104,43 @@ def why_begun(
         if not missing and target.end[at]:
             is_empty = target.first[at] == target.end[at]
             if not is_empty or target.end[at] > source.first[key]:
-                return "its copy has records already", True
+                return HAS_RECORDS, True
         if source.first[key] > most:
             return (
                 f"the log of {topic.topic}-{number} begins at {source.first[key]}: "
                 f"most_padded_offsets is {most}"
+            ), True
+    return "", True
+
+
+def why_no_prefix(
+    topic: MirroredTopic,
+    source: Edges,
+    target: Edges,
+    copy: Topic,
+    kept: Mapping[TopicPartition, int],
+) -> tuple[str, bool]:
+    """Why a copy with records cannot be the beginning of the source's log, by where
+    both logs begin and end, empty if it can; and whether that is known. `kept`: the
+    first offset that the copy would keep, of source partitions that begin before it.
+    """
+    for number in range(topic.partitions):
+        key, at = (topic.topic, number), (topic.target_topic, number)
+        missing = number >= copy.partitions
+        if key not in source.end or not (
+            missing or (at in target.end and at in target.first)
+        ):
+            return f"the leader of {topic.topic}-{number} or its copy is away", False
+        begins, ends = (0, 0) if missing else (target.first[at], target.end[at])
+        first, end = source.first[key], source.end[key]
+        if not first <= ends <= end:
+            return (
+                f"partition {number} of it ends at offset {ends}, and the source's log "
+                f"is from {first} to {end}"
+            ), True
+        if begins > max(first, kept.get(key, 0)):
+            return (
+                f"partition {number} of it begins at offset {begins}, and the source "
+                f"has records from {first} on that it would keep"
             ), True
     return "", True

@@ -18,11 +18,13 @@ from mirror.copying.slot import Slot
 from mirror.errors import ClusterError, MirrorError
 from mirror.offsets import progress
 from mirror.offsets.groups import Copy, copy_of
+from mirror.proofs import prefix
 from mirror.service import groups, same_offsets
 from mirror.service.groups import GroupJobs
 from mirror.service.leases import Credit
 from mirror.service.ownership import take_ownership
 from mirror.service.same_offsets import PaddingJob
+from mirror.service.taking_up import Comparisons
 from mirror.status.store import StatusStore
 from mirror.topics import topics
 from mirror.topics.merging import Merging
@@ -226,6 +228,7 @@ class SimulatedFlow:
 
     def begin(self) -> None:
         """Start a driver; when it dies, another one."""
+        self._comparisons = Comparisons(prefix.difference)
         self.driver = self._start("driver", self._drive, again=self.begin)
 
     def _start(
@@ -275,8 +278,15 @@ class SimulatedFlow:
             same = same_offsets.decide(
                 self.flow, self.config, source, target,
                 topics.select(source, self.flow).topics, owned=owned,
+                compared=self._comparisons.found,
             )  # fmt: skip
             self._created.clear()
+            if same.comparing:
+                self._comparisons.begin(self.flow, self.config, same.comparing)
+                while not self._comparisons.over:
+                    self._comparisons.turn(source, target)
+                    self.world.sleep(1.0)
+                raise ClusterError("a copy was compared")
             if same.padding:
                 PaddingJob(self.flow, same, padded=lambda: None).turn(source, target)
                 raise ClusterError("a copy was padded")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, field, replace
+from random import Random
 import sys
 import traceback
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from mirror.errors import BrokerError, MirrorError
 from mirror.offsets import index, runs
 from mirror.offsets.index import IndexKeeper
 from mirror.offsets.offset_map import OffsetMap
-from tests.simulation import mapping, switches
+from tests.simulation import earlier_copies, mapping, switches
 from tests.simulation.applications import Applications
 from tests.simulation.faults import KINDS as OF_COPYING
 from tests.simulation.faults import OF_FILLED, OF_SAME, Faults
@@ -62,6 +63,9 @@ _MIXED = 0.3
 """How often one topic of two is translated all the same."""
 _CHANGES = 0.4
 """How often a flow is set to translated in the middle."""
+_COPIED = 0.5
+"""How often copies are there before the flow, unless a fault deletes them, or their
+topics."""
 _COME_AGAIN = {"lose copy", "delete copy"}
 """Faults after which records come again only while offsets are the same."""
 _PROMPT = {
@@ -195,12 +199,17 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
     ModelCluster.serve = staticmethod(trouble.serve)
     trouble.on = faults
     target.committed, target.deleting = judge.look, judge.product_deletes
+    copied = same and Random(f"copied {seed}").random() < _COPIED
+    if copied and trouble.chosen.isdisjoint({"delete copy", "lose"}):
+        wanted = [name for name in names if name not in excluded]
+        earlier_copies.make(writer, target, judge, wanted, seed)
     if late:
         for _ in range(20):
             writer.step()
         judge.begins_late()
     flow.begin()
-    if same and trouble.chosen.isdisjoint(_COME_AGAIN) and random.random() < _CHANGES:
+    changes = same and trouble.chosen.isdisjoint(_COME_AGAIN)
+    if changes and random.random() < _CHANGES and not copied:
         world.after(random.uniform(1, 6), lambda: _translate(flow, judge))
     applications = None
     if kind == GROUPS:

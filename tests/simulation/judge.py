@@ -46,7 +46,7 @@ class Judge:
         none, if they were deleted with their topic."""
         self._writer = writer
         self.target = target
-        self._prefix = prefix
+        self.prefix = prefix
         self._ledger = ledger
         self.progress_topic = progress_topic
         self._positions: dict[tuple[str, int], int] = {}
@@ -85,6 +85,12 @@ class Judge:
         """Records that a deleted copy had in open transactions. Those that committed
         are not copied again."""
 
+    def begins_with_others(self, name: str) -> None:
+        """What a copy has now is not the flow's, which copies all behind it."""
+        self.translated.add(name)
+        for number, partition in enumerate(self.target.topics[name].partitions):
+            self._read[name, number] = partition.log.end
+
     def begins_late(self) -> None:
         """The flow is to copy only what is written from now on."""
         for topic in self._writer.cluster.topics.values():
@@ -113,7 +119,7 @@ class Judge:
 
     def copied_topics(self) -> list[str]:
         """The copies that are there."""
-        names = (self._prefix + topic for topic in self._writer.topics)
+        names = (self.prefix + topic for topic in self._writer.topics)
         return [name for name in names if name in self.target.topics]
 
     def _follow_progress(self, log: PartitionLog) -> None:
@@ -167,7 +173,7 @@ class Judge:
         if not record.committed:
             raise WrongError(f"{place}: {key!r} was not committed on the source")
         if (record.where[0], record.where[1]) != (
-            where[0].removeprefix(self._prefix),
+            where[0].removeprefix(self.prefix),
             where[1],
         ):
             raise WrongError(f"{place}: {key!r} belongs to {record.where}")
@@ -230,7 +236,7 @@ class Judge:
                     self._went.add(key or b"")
         for key, copies in list(self.copies.items()):
             copies[:] = [each for each in copies if each[0][0] != name]
-            if same and not copies and self._prefix + self._topic_of(key) == name:
+            if same and not copies and self.prefix + self._topic_of(key) == name:
                 del self.copies[key]
 
     def _comes_again(self, where: TopicPartition) -> None:
@@ -347,7 +353,7 @@ class Judge:
         """Source partitions whose copies lost their end: it comes again once a slot
         takes over.
         """
-        return {(name.removeprefix(self._prefix), n) for name, n in self._lost_ends}
+        return {(name.removeprefix(self.prefix), n) for name, n in self._lost_ends}
 
     def is_noted(self, excused: set[TopicPartition]) -> bool:
         """Whether progress says that the whole source is copied."""
@@ -368,11 +374,11 @@ class Judge:
                 says so without a reason.
         """
         for name, topic in self._writer.cluster.topics.items():
-            copy = self.target.topics.get(self._prefix + name)
-            if self._prefix + name in self.translated:
+            copy = self.target.topics.get(self.prefix + name)
+            if self.prefix + name in self.translated:
                 continue
             for number, partition in enumerate(topic.partitions):
-                where = (self._prefix + name, number)
+                where = (self.prefix + name, number)
                 if (name, number) in told:
                     lost = where in self._lost_ends or self._key((name, number)) in (
                         self._truncated

@@ -31,6 +31,7 @@ from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.terms import SEQUENCES, Term
 from mirror.pairs.losses import Loss
+from mirror.proofs import prefix
 from mirror.records import batch, scan
 from mirror.service import ownership
 from mirror.service import same_offsets as decisions
@@ -560,6 +561,11 @@ def notes_are_forgotten() -> AbstractContextManager[Any]:
     return _patched(take_over.Found, "_is_first", first)
 
 
+def copies_need_no_proof() -> AbstractContextManager[Any]:
+    """A copy is taken up if its last records are the source's."""
+    return _patched(prefix, "difference", lambda *_: "")
+
+
 OF_GROUPS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     each.__name__: each
     for each in (groups_skip_a_record, groups_go_back, groups_keep_their_numbers)
@@ -574,6 +580,6 @@ OF_SAME: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         any_leader_has_lost_its_end, unknown_configs_are_good,
         old_positions_count, each_slot_counts_for_itself,
         notes_are_forgotten, fillers_are_outside_the_sequence,
-        fillers_face_aborted_records,
+        fillers_face_aborted_records, copies_need_no_proof,
     )
 }  # fmt: skip
