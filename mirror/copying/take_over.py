@@ -137,14 +137,14 @@ class Found:
     target_topics: Mapping[str, Topic]
     limits: Mapping[str, int]
     """The largest batch of each target topic in bytes."""
-    compacted: Collection[str]
-    """Target topics that take no null keys, where that matters."""
     closed: Mapping[TopicPartition, str]
     """Target partitions that must not be written to, and why."""
     silent: Collection[TopicPartition]
     """Those of them whose leader does not answer."""
     ends: Mapping[TopicPartition, CopyEnd] = field(default_factory=dict)
     """By source partition, where copies end that have the source's offsets."""
+    compacted: Collection[str] = frozenset()
+    """Target topics that take no null keys, where that matters."""
     filled: Collection[TopicPartition] = frozenset()
     """Target partitions with records, of source partitions without progress."""
     appends: bool = True
@@ -310,7 +310,7 @@ class TakeOverSurvey:
             target_topics=target_topics,
             limits=topic_admin.max_message_bytes(self._target, names),
             compacted=topic_admin.compacted(self._target, names)
-            if self._flow.fill == "visible" else (),
+            if self._flow.fill == "visible" else frozenset(),
             source_topics=source_topics,
             closed=self._closed,
             silent=looked.unseen.keys(),
