@@ -31,9 +31,9 @@ from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.terms import SEQUENCES, Term
 from mirror.pairs.losses import Loss
+from mirror.proofs import prefix
 from mirror.records import batch, scan
 from mirror.service import ownership
-from mirror.proofs import prefix
 from mirror.service import same_offsets as decisions
 from mirror.service.leases import Credit
 from tests.simulation.faults import UNCLEAR
