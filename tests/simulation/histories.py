@@ -64,8 +64,7 @@ _MIXED = 0.3
 _CHANGES = 0.4
 """How often a flow is set to translated in the middle."""
 _COPIED = 0.5
-"""How often copies are there before the flow, unless a fault deletes them, or their
-topics."""
+"""How often copies are there before the flow, where no fault deletes what they have."""
 _COME_AGAIN = {"lose copy", "delete copy"}
 """Faults after which records come again only while offsets are the same."""
 _PROMPT = {
