@@ -50,7 +50,6 @@ _real: dict[str, Any] = {
     "judge": gaps.judge,
     "encode": progress.encode,
     "stamp": same_offsets._SequencedProducer.stamp,
-    "records": same_offsets._records,
     "blocks": transaction._blocks,
     "resumption": Found.resumption,
     "jump": Intake._jump,
@@ -459,15 +458,6 @@ def fillers_are_outside_the_sequence() -> AbstractContextManager[Any]:
     return _patched(same_offsets._SequencedProducer, "stamp", stamp)
 
 
-def fillers_face_aborted_records() -> AbstractContextManager[Any]:
-    """A filler at a copy's end is held against a record that was aborted."""
-
-    def records(*arguments: Any, **options: Any) -> Any:
-        return _real["records"](*arguments, **options | {"committed": False})
-
-    return _patched(same_offsets, "_records", records)
-
-
 def ends_are_not_asked() -> AbstractContextManager[Any]:
     """A slot goes on at the noted position, not at the copy's end."""
     return _patched(slot.Slot, "_go_on_at_ends", lambda *_: {})
@@ -580,6 +570,6 @@ OF_SAME: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         any_leader_has_lost_its_end, unknown_configs_are_good,
         old_positions_count, each_slot_counts_for_itself,
         notes_are_forgotten, fillers_are_outside_the_sequence,
-        fillers_face_aborted_records, copies_need_no_proof,
+        copies_need_no_proof,
     )
 }  # fmt: skip
