@@ -17,14 +17,15 @@ from tests.harness.group_moves import committed
 from tests.harness.load import keys, producer, send
 from tests.harness.mm2 import start_mm2
 from tests.harness.service import RunningMirror, config_for
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import beside, wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+    import threading
 
-    from confluent_kafka import Message
+    from confluent_kafka import Message, Producer
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -141,6 +142,56 @@ def test_a_copy_of_another_client_is_taken_up(
     assert sum(map(len, after.values())) == 3302
     assert all(after[n][: len(each)] == each for n, each in before.items())
     assert _plan(config, tmp_path, topic_name) == "same: "
+
+
+def test_a_copy_that_grows_is_not_written(
+    clusters: Mapping[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """While another client goes on copying, mirror writes nothing, and the status says
+    why. Once that client stops, mirror goes on at the same offsets.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    for bootstrap in (source, target):
+        create_topic(bootstrap, topic_name, 1)
+    here, there = producer(source), producer(target)
+
+    def write(client: Producer, number: int) -> None:
+        at = 1_700_000_000_000 + number
+        client.produce(topic_name, key=b"%d" % number, partition=0, timestamp=at)
+        assert client.flush(30) == 0
+
+    def copying(stop: threading.Event) -> None:
+        number = 100
+        while not stop.is_set():
+            for client in (here, there):
+                write(client, number)
+            number += 1
+            stop.wait(0.2)
+
+    for number in range(100):
+        for client in (here, there):
+            write(client, number)
+    config = _mirror(source, target, [topic_name], alias="GROWING")
+    with RunningMirror(config, tmp_path) as mirror:
+        with beside(copying):
+            mirror.wait_running()
+            told = "something else writes to it"
+            mirror.wait_until(lambda status: told in json.dumps(status))
+            time.sleep(10)
+            assert told in json.dumps(mirror.status())
+        assert _stamped(target, topic_name) == 0
+        write(here, 1_000_000)
+        wait_for(lambda: _stamped(target, topic_name) == 1, 60, 0.5)
+        assert mirror.terminate() == 0
+    assert _log(target, topic_name) == _log(source, topic_name)
+
+
+def _stamped(bootstrap: str, topic: str) -> int:
+    """How many records mirror has copied."""
+    return sum(
+        any(name == "mirror.via" for name, _ in each.headers() or ())
+        for each in read_topic(bootstrap, topic)[0]
+    )
 
 
 def test_a_copy_with_another_record_is_translated(
