@@ -760,7 +760,7 @@ class SameOffsetsWriter(TargetWriter):
         pauses = [super().again_in]
         if self._flights:
             pauses.append(self._flights[0].write.again_in)
-        if self._note is None and self._to_note.moved:
+        if self._note is None and self._to_note.moved and super().ready:
             pauses.append(max(0.0, self._note_at - time.monotonic()))
         return min((pause for pause in pauses if pause is not None), default=None)
 
