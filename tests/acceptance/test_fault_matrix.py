@@ -8,7 +8,7 @@ docs/explanation/failures.md; `make test` runs those that are `quick`.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from tests.harness import credentials, strikes
 from tests.harness.admin import create_topic
 from tests.harness.cases import cases
 from tests.harness.clocks import false_clock
-from tests.harness.fault_cells import PARTITIONS, SHAPES, Cell, Lab, trial
+from tests.harness.fault_cells import PARTITIONS, SAME, SHAPES, Cell, Lab, trial
 from tests.harness.fault_mm2 import struck
 from tests.harness.identity_provider import IdentityProvider
 from tests.harness.load import NumberedLoad
@@ -46,6 +46,11 @@ pytestmark = [
 _LATE = "MirrorReplicationLagHigh"
 ALONE: dict[str, Any] = {"nodes": 1}
 _CALM: dict[str, Any] = {"calm": True}
+_LOST: dict[str, Any] = {
+    "stops": True,
+    "reason": "make the copy again",
+    "alert": "MirrorPartitionFaulted",
+}
 _CERTIFICATE, _PASSWORD, _TOKEN = (
     "SSL mutual",
     "SASL_SSL SCRAM-SHA-256",
@@ -104,17 +109,20 @@ FAULTS = [
         ours=True,
         loses=True,
         alert="MirrorRecordsLost",
+        same=_LOST | {"loses": False},
     ),
     Cell(
         fault="source: an unclean election loses what only the copy has",
         strike=strikes.unclean("source"),
         idle=True,
         alert="MirrorRecordsLost",
+        same=_LOST,
     ),
     Cell(
         fault="source: the topic is deleted and created again",
         strike=strikes.created_again,
         idle=True,
+        same=_LOST,
     ),
     Cell(
         fault="source: the topic grows by a partition",
@@ -437,10 +445,7 @@ FAULTS = [
     ),
 ]
 CELLS = [
-    replace(fault, shape=shape)
-    for shape in SHAPES
-    for fault in FAULTS
-    if shape == "one way" or not fault.alone
+    fault.of(shape) for shape in SHAPES for fault in FAULTS if fault.strikes(shape)
 ]
 
 
@@ -569,6 +574,7 @@ def make_lab(
                 "tasks": 1,
                 "lease_seconds": 2,
                 "sla_seconds": 5,
+                "offsets": "same" if cell.shape == SAME else "translated",
                 "emit_heartbeats": False,
                 "heartbeats_replication": False,
             },
@@ -664,11 +670,12 @@ def test_fault(
 ) -> None:
     """Under load a fault shows in status and alerts as it should, and once it is over,
     the flow catches up by itself; an ordinary consumer finds each record once and in
-    order.
+    order; with the source's offsets it finds all of it as it is on the source.
     """
     outcome = trial(cell, *make_lab(cell))
     print(cell.fault, outcome)
-    told = {"fault": cell.fault, "shape": cell.shape, **asdict(outcome)}
+    told = {"fault": cell.fault, "shape": cell.shape, "stops": cell.stops}
+    told |= asdict(outcome)
     record_property("cell", json.dumps(told))
 
 
