@@ -559,6 +559,7 @@ def make_lab(
                 create_topic(at, topic, PARTITIONS)
                 own = {"name": name[0].encode()} if loads else {"noted": noted}
                 loads.append(NumberedLoad(at, topic, PARTITIONS, seed=1, **own))
+        offsets = {"offsets": "same"} if cell.shape == SAME else {}
         config = {
             "clusters": {
                 name: {
@@ -574,17 +575,16 @@ def make_lab(
                 "tasks": 1,
                 "lease_seconds": 2,
                 "sla_seconds": 5,
-                "offsets": "same" if cell.shape == SAME else "translated",
                 "emit_heartbeats": False,
                 "heartbeats_replication": False,
             },
-            "flows": {name: {} for name in flows},
+            "flows": {name: dict(offsets) for name in flows},
         }
         if doors:
             way = credentials.way_in(doors, target, cell.way)
             config["clusters"][far] = {"request_timeout_seconds": 5, **way}
         if cell.pair:
-            config["flows"][f"{far}->{alias}"] = {}
+            config["flows"][f"{far}->{alias}"] = dict(offsets)
             role = {"active": alias, "fence": "confirmed"}
             config["recovery"] = {f"{alias}<->{far}": role}
         mirror = service(cell, config)
