@@ -194,6 +194,7 @@ FAULTS = [
         strike=strikes.short_of_replicas(strikes.copy_of),
         reason="cannot end in",
         alert=_LATE,
+        same={"reason": "NOT_ENOUGH_REPLICAS"},
     ),
     Cell(
         fault="target: the progress topic has too few replicas in sync",

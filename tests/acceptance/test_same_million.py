@@ -9,7 +9,7 @@ three replicas two are in sync, and all of these acknowledge.
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 import itertools
 import os
@@ -27,6 +27,7 @@ from tests.harness.clocks import (
     HOUR,
     MirrorWithClock,
     broker_clock,
+    false_clock,
     set_clock,
     with_clocks,
 )
@@ -38,11 +39,12 @@ from tests.harness.waiting import beside, wait_for
 from tests.harness.witness import compare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     import threading
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.service import RunningMirror
 
 pytestmark = [
     pytest.mark.acceptance,
@@ -54,7 +56,7 @@ pytestmark = [
 _RECORDS = 1_000_000
 _PARTITIONS = 4
 _LARGEST = 400
-_CHUNK = 5000
+_CHUNK, _MORE = 5000, 50
 _SECONDS = 300.0
 """For how long records are sent and faults strike; longer on a slower machine."""
 _LASTS_SECONDS = (1.0, 8.0)
@@ -67,8 +69,10 @@ _FORGETFUL = {"producer.id.expiration.check.interval.ms": "1000"}
 """Leaders forget a producer within a second once its records are older than a day."""
 
 
-def _strikes(rng: random.Random) -> dict[str, strikes.Strike]:
-    """What may happen, by name."""
+def _strikes(
+    rng: random.Random, another: Callable[[], RunningMirror]
+) -> dict[str, strikes.Strike]:
+    """What may happen, by name. `another`: starts one more service."""
 
     def one_of(side: str) -> strikes.Choice:
         def choose(lab: Lab) -> tuple[PlaygroundCluster, int]:
@@ -80,8 +84,8 @@ def _strikes(rng: random.Random) -> dict[str, strikes.Strike]:
     found = {
         "workers killed": strikes.workers_killed,
         "service killed": strikes.driver_killed,
-        "zombies": _zombies,
-        "zombies of a dead service": _zombies_of_the_dead,
+        "workers asleep": _workers_asleep,
+        "service asleep": _service_asleep(another),
         "service's clock an hour ahead": strikes.clock_set(int(HOUR)),
         "service's clock an hour back": strikes.clock_set(-int(HOUR)),
     }
@@ -95,30 +99,34 @@ def _strikes(rng: random.Random) -> dict[str, strikes.Strike]:
     return found
 
 
-_woken: Counter[str] = Counter()
-"""How many zombies there were."""
-
-
 @contextmanager
-def _zombies(lab: Lab) -> Iterator[None]:
-    """Workers sleep until others have written to each of their partitions."""
-    asleep = lab.mirror.worker_pids()
-    with suspended(asleep):
+def _workers_asleep(lab: Lab) -> Iterator[None]:
+    """Workers sleep until others have written to each of their partitions. As a rule
+    Spark has ended them by then.
+    """
+    with strikes.workers_suspended(lab):
         _goes_on(lab)
         yield
-        _woken["zombies"] += sum(map(psutil.pid_exists, asleep))
 
 
-@contextmanager
-def _zombies_of_the_dead(lab: Lab) -> Iterator[None]:
-    """The same with the workers of a service that was killed meanwhile."""
-    asleep = lab.mirror.worker_pids()
-    with suspended(asleep):
-        lab.mirror.kill_driver()
-        lab.mirror.start()
+def _service_asleep(another: Callable[[], RunningMirror]) -> strikes.Strike:
+    """All processes of a service sleep until another one has written to each partition.
+    Then they wake up, workers with what they were about to send.
+    """
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        old = lab.mirror
+        asleep = old.pids()
+        with suspended(asleep):
+            lab.mirror = another()
+            _goes_on(lab)
+            yield
+            assert all(map(psutil.pid_exists, asleep))
         _goes_on(lab)
-        yield
-        _woken["zombies of a dead service"] += sum(map(psutil.pid_exists, asleep))
+        old.close()
+
+    return strike
 
 
 def _hour_ahead(choose: strikes.Choice) -> strikes.Strike:
@@ -146,17 +154,12 @@ def _hour_ahead(choose: strikes.Choice) -> strikes.Strike:
 
 
 def _goes_on(lab: Lab) -> None:
-    """Wait until each partition of the copy grows, or has what there is."""
+    """Wait until each partition of the copy grows."""
     before = _ends(lab.target, lab.copy)
-
-    def grows() -> bool:
-        there = _ends(lab.source, lab.topic)
-        return all(
-            end > before[p] or end == there[p]
-            for p, end in _ends(lab.target, lab.copy).items()
-        )
-
-    wait_for(grows, _PATIENCE_SECONDS)
+    wait_for(
+        lambda: all(n > before[p] for p, n in _ends(lab.target, lab.copy).items()),
+        _PATIENCE_SECONDS,
+    )
 
 
 def _wait_whole(lab: Lab) -> None:
@@ -205,15 +208,22 @@ def test_a_million_records(
         a.bootstrap, b.bootstrap, topics=[topic_name], tasks=2, offsets="same",
         policy="identity",
     )  # fmt: skip
-    _woken.clear()
-    with MirrorWithClock(config, tmp_path / "mirror", tmp_path / "clock") as mirror:
+    clock = false_clock(tmp_path / "clock")
+    numbers = itertools.count(1)
+    with ExitStack() as stack:
+
+        def begin() -> RunningMirror:
+            folder = tmp_path / f"mirror-{next(numbers)}"
+            return stack.enter_context(MirrorWithClock(config, folder, clock))
+
+        mirror = begin()
         mirror.wait_running()
         lab = Lab(
             source=a, target=b, alias="A", target_alias="B", topic=topic_name,
             load=load, copy=topic_name, transactional_id="mirror.A->B.0.0",
             mirror=mirror, folder=tmp_path,
         )  # fmt: skip
-        struck = _strike_all(lab, ages, rng)
+        struck = _strike_all(lab, ages, rng, _strikes(rng, begin))
         began = time.monotonic()
         wait_for(lambda: _ends(a, topic_name) == _ends(b, topic_name), 600, 1)
         print(f"caught up after {time.monotonic() - began:.0f} s")
@@ -222,42 +232,49 @@ def test_a_million_records(
         print(
             f"{found.equal} records equal, {len(found.different)} different"
             f" {found.different[:10]}; compared in {time.monotonic() - began:.0f} s;"
-            f" {struck.total()} faults: {dict(struck)}; zombies awake: {dict(_woken)};"
-            f" DIVERGED: {_reports(mirror)}",
+            f" {struck.total()} faults: {dict(struck)}; DIVERGED: {_reports(tmp_path)}",
             flush=True,
         )
         assert found.different == []
         assert found.equal >= _RECORDS
-        assert not _reports(mirror), mirror.log_tail()
+        assert _reports(tmp_path) == []
         send(producer(b.bootstrap), topic_name, {0: [b"foreign"]}, b"")
         send(producer(a.bootstrap), topic_name, keys(_PARTITIONS, 1), b"v")
-        wait_for(lambda: _reports(mirror), _PATIENCE_SECONDS)
-        mirror.terminate()
+        wait_for(lambda: _reports(tmp_path), _PATIENCE_SECONDS)
 
 
 def _ends(cluster: PlaygroundCluster, topic: str) -> dict[int, int]:
     return end_offsets(cluster.bootstrap, topic)
 
 
-def _reports(mirror: MirrorWithClock) -> list[str]:
-    """The lines of the service's log that report a copy as DIVERGED."""
-    return [line for line in mirror.log.read_text().splitlines() if _SAID in line]
+def _reports(folder: Path) -> list[str]:
+    """The lines of the services' logs that report a copy as DIVERGED."""
+    logs = [file.read_text() for file in folder.glob("mirror-*/mirror.log")]
+    return [line for log in logs for line in log.splitlines() if _SAID in line]
 
 
-def _strike_all(lab: Lab, ages: Sequence[float], rng: random.Random) -> Counter[str]:
+def _strike_all(
+    lab: Lab,
+    ages: Sequence[float],
+    rng: random.Random,
+    named: Mapping[str, strikes.Strike],
+) -> Counter[str]:
     """Send the records, those of each age under faults; returns how often each struck.
-    Each fault comes once before any comes twice.
+    Each strikes at each age, and once before any does twice.
     """
-    named, struck = _strikes(rng), Counter[str]()
-    rounds = (rng.sample([*named], len(named)) for _ in itertools.count())
-    order = itertools.chain.from_iterable(rounds)
+    struck = Counter[str]()
     for number, age in enumerate(ages, 1):
         lab.load.age_seconds = age
         until, seconds = number * _RECORDS // len(ages), _SECONDS / len(ages)
         end = time.monotonic() + seconds
         with beside(partial(_send, lab.load, until, end)):
-            while time.monotonic() < end or lab.load.total < until:
-                name = next(order)
+            for count in itertools.count():
+                if not count % len(named):
+                    order = rng.sample([*named], len(named))
+                is_over = time.monotonic() > end and lab.load.total >= until
+                if is_over and count >= len(named):
+                    break
+                name = order[count % len(named)]
                 began = time.monotonic()
                 with named[name](lab):
                     time.sleep(rng.uniform(*_LASTS_SECONDS))
@@ -273,12 +290,13 @@ def _strike_all(lab: Lab, ages: Sequence[float], rng: random.Random) -> Counter[
 
 
 def _send(load: NumberedLoad, until: int, end: float, stop: threading.Event) -> None:
-    """Send so evenly that so many are sent at this time, if the brokers take them."""
+    """Send so evenly that so many are sent at this time, if the brokers take them, and
+    some more from then on.
+    """
     first, began = load.total, time.monotonic()
-    while load.total < until and not stop.is_set():
+    while not stop.wait(0.1):
         share = (time.monotonic() - began) / (end - began)
-        due = first + int((until - first) * min(1.0, share)) - load.total
-        if due < min(_CHUNK, until - load.total):
-            stop.wait(0.1)
-        else:
+        if load.total >= until:
+            load.send(_MORE, largest=_LARGEST)
+        elif load.total + _CHUNK <= first + (until - first) * share:
             load.send(_CHUNK, largest=_LARGEST)

@@ -64,11 +64,13 @@ def set_clock(file: Path, seconds: int) -> None:
 
 
 class MirrorWithClock(RunningMirror):
-    """`mirror run` by the clock of this file, as often as it is started."""
+    """`mirror run` with these variables of a `false_clock`, as often as it starts."""
 
-    def __init__(self, config: Mapping[str, Any], folder: Path, clock: Path) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], folder: Path, variables: Mapping[str, str]
+    ) -> None:
         super().__init__(config, folder)
-        self._variables = false_clock(clock)
+        self._variables = variables
 
     def launch(self) -> Self:
         with pytest.MonkeyPatch.context() as patch:
