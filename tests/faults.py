@@ -34,12 +34,13 @@ class Row:
     said: str = ""
     alerts: str = ""
     seconds: dict[str, str] = field(default_factory=dict)
-    """By shape; or why the fault is not tried there."""
+    """By shape; or that it stops, or why the fault is not tried there."""
     mm2: str = ""
 
     def take(self, found: dict[str, Any]) -> None:
         """The outcome of mirror's trial."""
-        self.seconds[found["shape"]] = f"{found['seconds']:.0f}"
+        took = "stops" if found["stops"] else f"{found['seconds']:.0f}"
+        self.seconds[found["shape"]] = took
         if found["shape"] != SHAPES[0]:
             return
         said = ": ".join(filter(None, (found["state"], found["reason"]))) or "nothing"
@@ -78,8 +79,9 @@ def main(junit: str) -> None:
         else:
             row.mm2 = found["found"]
     for cell in FAULTS:
-        if cell.alone:
-            known[cell.fault].seconds |= dict.fromkeys(SHAPES[1:], cell.alone)
+        known[cell.fault].seconds |= {
+            shape: cell.alone for shape in SHAPES if not cell.strikes(shape)
+        }
         if not cell.strikes_any:
             known[cell.fault].mm2 = "-"
     lines = "\n".join(row.line(fault) for fault, row in known.items())

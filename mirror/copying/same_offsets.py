@@ -705,7 +705,6 @@ class SameOffsetsWriter(TargetWriter):
             self._cluster.drop(purpose)
         super().take_over()
         self._proven_at = began
-        self._broken = False
 
     def find_ends(self, known: KnownCopies) -> Mapping[TopicPartition, CopyEnd]:
         """As the function; then go on from there."""
@@ -716,6 +715,7 @@ class SameOffsetsWriter(TargetWriter):
         self._copied.clear()
         self._to_note, self._note = TransactionContent(), None
         self._last_noted = None
+        self._broken = False  # not before: a take-over that fails here has no notes
         self._copy_topics = known.target_topics
         self._translates = any(each.term is None for each in known.wanted)
         for each in known.wanted:

@@ -8,7 +8,7 @@ docs/explanation/failures.md; `make test` runs those that are `quick`.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from tests.harness import credentials, strikes
 from tests.harness.admin import create_topic
 from tests.harness.cases import cases
 from tests.harness.clocks import false_clock
-from tests.harness.fault_cells import PARTITIONS, SHAPES, Cell, Lab, trial
+from tests.harness.fault_cells import PARTITIONS, SAME, SHAPES, Cell, Lab, trial
 from tests.harness.fault_mm2 import struck
 from tests.harness.identity_provider import IdentityProvider
 from tests.harness.load import NumberedLoad
@@ -46,6 +46,11 @@ pytestmark = [
 _LATE = "MirrorReplicationLagHigh"
 ALONE: dict[str, Any] = {"nodes": 1}
 _CALM: dict[str, Any] = {"calm": True}
+_LOST: dict[str, Any] = {
+    "stops": True,
+    "reason": "make the copy again",
+    "alert": "MirrorPartitionFaulted",
+}
 _CERTIFICATE, _PASSWORD, _TOKEN = (
     "SSL mutual",
     "SASL_SSL SCRAM-SHA-256",
@@ -104,17 +109,20 @@ FAULTS = [
         ours=True,
         loses=True,
         alert="MirrorRecordsLost",
+        same=_LOST | {"loses": False},
     ),
     Cell(
         fault="source: an unclean election loses what only the copy has",
         strike=strikes.unclean("source"),
         idle=True,
         alert="MirrorRecordsLost",
+        same=_LOST,
     ),
     Cell(
         fault="source: the topic is deleted and created again",
         strike=strikes.created_again,
         idle=True,
+        same=_LOST,
     ),
     Cell(
         fault="source: the topic grows by a partition",
@@ -186,6 +194,7 @@ FAULTS = [
         strike=strikes.short_of_replicas(strikes.copy_of),
         reason="cannot end in",
         alert=_LATE,
+        same={"reason": "NOT_ENOUGH_REPLICAS"},
     ),
     Cell(
         fault="target: the progress topic has too few replicas in sync",
@@ -437,10 +446,7 @@ FAULTS = [
     ),
 ]
 CELLS = [
-    replace(fault, shape=shape)
-    for shape in SHAPES
-    for fault in FAULTS
-    if shape == "one way" or not fault.alone
+    fault.of(shape) for shape in SHAPES for fault in FAULTS if fault.strikes(shape)
 ]
 
 
@@ -554,6 +560,7 @@ def make_lab(
                 create_topic(at, topic, PARTITIONS)
                 own = {"name": name[0].encode()} if loads else {"noted": noted}
                 loads.append(NumberedLoad(at, topic, PARTITIONS, seed=1, **own))
+        offsets = {"offsets": "same"} if cell.shape == SAME else {}
         config = {
             "clusters": {
                 name: {
@@ -572,13 +579,13 @@ def make_lab(
                 "emit_heartbeats": False,
                 "heartbeats_replication": False,
             },
-            "flows": {name: {} for name in flows},
+            "flows": {name: dict(offsets) for name in flows},
         }
         if doors:
             way = credentials.way_in(doors, target, cell.way)
             config["clusters"][far] = {"request_timeout_seconds": 5, **way}
         if cell.pair:
-            config["flows"][f"{far}->{alias}"] = {}
+            config["flows"][f"{far}->{alias}"] = dict(offsets)
             role = {"active": alias, "fence": "confirmed"}
             config["recovery"] = {f"{alias}<->{far}": role}
         mirror = service(cell, config)
@@ -664,11 +671,12 @@ def test_fault(
 ) -> None:
     """Under load a fault shows in status and alerts as it should, and once it is over,
     the flow catches up by itself; an ordinary consumer finds each record once and in
-    order.
+    order; with the source's offsets it finds all of it as it is on the source.
     """
     outcome = trial(cell, *make_lab(cell))
     print(cell.fault, outcome)
-    told = {"fault": cell.fault, "shape": cell.shape, **asdict(outcome)}
+    told = {"fault": cell.fault, "shape": cell.shape, "stops": cell.stops}
+    told |= asdict(outcome)
     record_property("cell", json.dumps(told))
 
 

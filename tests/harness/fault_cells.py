@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections import Counter
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import re
 import time
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mirror.pairs import losses
-from tests.harness.admin import copied_records
+from tests.harness.admin import copied_records, delete_topic, topic_exists
 from tests.harness.connections import connected
 from tests.harness.waiting import deadline_in, wait_for
-from tests.harness.witness import Witness, assert_exactly_once, order_of
+from tests.harness.witness import Witness, assert_exactly_once, compare, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from tests.harness.service import RunningMirror
     from tests.harness.witness import Order
 
-Shape = Literal["one way", "both ways", "merge", "chain"]
+Shape = Literal["one way", "both ways", "merge", "chain", "same offsets"]
 """One flow; a second one copies what is written at the target back; flows from two more
-sources write to the same copy; or a second one copies it on. All but the first keep the
-topic's name.
+sources write to the same copy; a second one copies it on; or one flow, whose copy has
+the source's offsets. All but the first keep the topic's name.
 """
 SHAPES: tuple[Shape, ...] = get_args(Shape)
+SAME: Shape = "same offsets"
 
 Alone = Literal["", "same", "pace", "own"]
 """Why a fault strikes one flow alone: each flow connects to its clusters and reads its
@@ -94,6 +95,13 @@ class Lab:
     def flow(self) -> str:
         return f"{self.alias}->{self.target_alias}"
 
+    def gone_from(self, bootstrap: str, shape: Shape) -> set[bytes]:
+        """What a cluster of this shape need not have: what it lost itself. With the
+        source's offsets that is copied again, as long as the source has it.
+        """
+        loser = self.source.admin_bootstrap if shape == SAME else bootstrap
+        return self.gone.get(loser, set())
+
     @property
     def ends(self) -> tuple[str, ...]:
         """Where all records are to be."""
@@ -140,6 +148,10 @@ class Cell:
     """Nothing is sent while the fault lasts."""
     shape: Shape = "one way"
     alone: Alone = ""
+    same: Mapping[str, Any] = field(default_factory=dict)
+    """What differs where the copy has the source's offsets."""
+    stops: bool = False
+    """Whether the copy stops as DIVERGED, until somebody deletes it."""
     false_clock: bool = False
     """Whether it is a service of its own, with a clock that can be set."""
     by_name: bool = False
@@ -157,6 +169,18 @@ class Cell:
     def id(self) -> str:
         said = f"{self.shape} {self.fault}".lower()
         return re.sub(r"[^a-z]+", "-", said).strip("-")
+
+    def strikes(self, shape: Shape) -> bool:
+        """Whether the fault is tried there. Where copies have the source's offsets they
+        are written in another way, over connections that are made in the same one.
+        """
+        if shape == SAME:
+            return not (self.way or self.by_name)
+        return shape == SHAPES[0] or not self.alone
+
+    def of(self, shape: Shape) -> Cell:
+        """The same fault in another shape."""
+        return replace(self, shape=shape, **(self.same if shape == SAME else {}))
 
     @property
     def strikes_any(self) -> bool:
@@ -210,24 +234,31 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
                 time.sleep(0.3)
         if cell.idle:
             lab.load.send(200)
+        if cell.stops:
+            delete_topic(bootstrap, lab.copy)
+            wait_for(lambda: topic_exists(bootstrap, lab.copy))
         ended, sent = time.monotonic(), _sent(lab)
         if cell.loses:
             wait_for(lambda: _lost(lab).keys() == sent.keys())
         missed = _missed(lab) if cell.loses else set()
         with Witness(bootstrap) as witness:
             witness.begin(lab.copy)
-            counts = without(missed | lab.gone.get(bootstrap, set()), sent)
+            counts = without(missed | lab.gone_from(bootstrap, cell.shape), sent)
             witness.wait_each({p: len(keys) for p, keys in counts.items()})
         seconds = time.monotonic() - ended
         lab.mirror.wait_until(lambda _: _is_well(lab), _RECOVERED_SECONDS)
     for load in lab.loads:
         load.send(500)
     for each in lab.ends:
-        expected = without(missed | lab.gone.get(each, set()), _sent(lab))
+        expected = without(missed | lab.gone_from(each, cell.shape), _sent(lab))
         with Witness(each) as witness:
             witness.begin(lab.copy)
             witness.wait(sum(map(len, expected.values())), _RECOVERED_SECONDS)
         assert_exactly_once(_by_source(order_of(each, lab.copy)), expected)
+    if cell.shape == SAME:
+        ends = (lab.source.admin_bootstrap, lab.topic), (bootstrap, lab.copy)
+        count = sum(map(len, expected.values()))
+        assert compare(*ends) == (count, [])
     if cell.calm:
         fired = [each for each in prometheus.fired() if _is_ours(each, lab)]
         assert not fired, f"{fired}\n{lab.mirror.log_tail()}"

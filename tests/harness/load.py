@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
@@ -18,7 +19,7 @@ from confluent_kafka import (
 from tests.harness.waiting import beside
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     import threading
 
     from tests.harness.witness import Order
@@ -84,9 +85,13 @@ class NumberedLoad:
         seed: int = 0,
         name: bytes = b"",
         noted: dict[bytes, int] | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
-        """`noted`: where to note at which offset each key is."""
+        """`noted`: where to note at which offset each key is. `headers` of each."""
         self.name = name
+        self.age_seconds = 0.0
+        """How old records are by their timestamps."""
+        self._headers = [*headers]
         self._noted = noted
         self._topic = topic
         self._sent = dict.fromkeys(range(partitions), 0)
@@ -134,6 +139,8 @@ class NumberedLoad:
                     value=self._content[at : at + size],
                     partition=to,
                     on_delivery=delivered,
+                    headers=self._headers,
+                    timestamp=int((time.time() - self.age_seconds) * 1000),
                 )
             count -= block
             # The next codec is another producer: order holds only between flushes.
@@ -141,12 +148,14 @@ class NumberedLoad:
         assert not failures, failures[0]
 
     @contextlib.contextmanager
-    def streaming(self, *, chunk: int = 200, pause: float = 0.5) -> Iterator[None]:
+    def streaming(
+        self, *, chunk: int = 200, pause: float = 0.5, largest: int = 2048
+    ) -> Iterator[None]:
         """Go on sending while the block runs, so that a copy has no end."""
 
         def work(stop: threading.Event) -> None:
             while not stop.wait(pause):
-                self.send(chunk)
+                self.send(chunk, largest=largest)
 
         with beside(work):
             yield

@@ -108,6 +108,21 @@ def killed(choose: Choice) -> Strike:
     return strike
 
 
+def restarted(choose: Choice) -> Strike:
+    """A broker stops as it should, and is started again afterwards."""
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        cluster, node = choose(lab)
+        cluster.stop(node)
+        try:
+            yield
+        finally:
+            cluster.start(node)
+
+    return strike
+
+
 def silent(choose: Choice) -> Strike:
     """A broker whose connections stay open, and that answers nothing."""
 

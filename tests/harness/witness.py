@@ -1,14 +1,17 @@
 """What an ordinary consumer of confluent-kafka finds, which shares no code with mirror.
 
-Main functions: `read_topic`, `order_of`, `assert_exactly_once`. `Witness` reads one
+Main functions: `read_topic`, `order_of`, `assert_exactly_once`; `log_of`, `seen` and
+`compare` for copies that are to be as the source, offsets included. `Witness` reads one
 topic after the other, or one for as long as records come.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
+from itertools import zip_longest
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -21,7 +24,7 @@ from confluent_kafka import (
 from tests.harness.waiting import PATIENCE_SECONDS, deadline_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from tests.harness.slots import RunningLease
 
@@ -67,40 +70,106 @@ def read_topics(
     bootstrap: str, topics: Iterable[str], *, timeout: float = 120, **settings: Any
 ) -> dict[tuple[str, int], list[Message]]:
     """As `read_topic`, of several topics at once."""
-    consumer = _consumer(bootstrap, **settings)
-    try:
+    with closing(_consumer(bootstrap, **settings)) as consumer:
         found: dict[tuple[str, int], list[Message]] = {
             (topic, number): []
             for topic in topics
-            for number in consumer.list_topics(topic, 30).topics[topic].partitions
+            for number in _partitions(consumer, topic)
         }
-        consumer.assign([TopicPartition(*key, OFFSET_BEGINNING) for key in found])
-        open_ends = set(found)
-        logs: dict[tuple[str, int], int] = {}
-        deadline = settled = deadline_in(timeout)
-        while open_ends and time.monotonic() < settled:
-            assert time.monotonic() < deadline, f"{open_ends} have no end"
-            for message in consumer.consume(5000, 0.02):
-                error = message.error()
-                key = (message.topic(), message.partition())
-                if error is None:
-                    found[key].append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    # The end of what is stable, and where the log ends beyond it.
-                    if key not in logs:
-                        place = TopicPartition(*key)
-                        logs[key] = consumer.get_watermark_offsets(place, cached=True)[
-                            1
-                        ]
-                    if message.offset() >= logs[key]:
-                        open_ends.discard(key)
-                else:
-                    raise AssertionError(error)
-            if settled == deadline and open_ends <= logs.keys():
-                settled = time.monotonic() + _MARKER_SECONDS
+        for message in _messages(consumer, found, timeout):
+            found[message.topic(), message.partition()].append(message)
         return found
-    finally:
-        consumer.close()
+
+
+def _partitions(consumer: Consumer, topic: str) -> Collection[int]:
+    return consumer.list_topics(topic, 30).topics[topic].partitions
+
+
+def _messages(
+    consumer: Consumer, places: Iterable[tuple[str, int]], timeout: float
+) -> Iterator[Message]:
+    """What is in these partitions, from their beginnings to their ends."""
+    open_ends = set(places)
+    consumer.assign([TopicPartition(*key, OFFSET_BEGINNING) for key in open_ends])
+    logs: dict[tuple[str, int], int] = {}
+    deadline = settled = deadline_in(timeout)
+    while open_ends and time.monotonic() < settled:
+        assert time.monotonic() < deadline, f"{open_ends} have no end"
+        for message in consumer.consume(5000, 0.02):
+            error = message.error()
+            key = (message.topic(), message.partition())
+            if error is None:
+                yield message
+            elif error.code() == KafkaError._PARTITION_EOF:
+                # The end of what is stable, and where the log ends beyond it.
+                if key not in logs:
+                    place = TopicPartition(*key)
+                    logs[key] = consumer.get_watermark_offsets(place, cached=True)[1]
+                if message.offset() >= logs[key]:
+                    open_ends.discard(key)
+            else:
+                raise AssertionError(error)
+        if settled == deadline and open_ends <= logs.keys():
+            settled = time.monotonic() + _MARKER_SECONDS
+
+
+Seen = tuple[object, ...]
+"""All that an application sees of a record."""
+
+
+def seen(message: Message) -> Seen:
+    """What a copy must have, too: all but the header that mirror adds."""
+    headers = [each for each in message.headers() or () if each[0] != "mirror.via"]
+    return (
+        message.offset(), message.key(), message.value(), message.timestamp(), headers
+    )  # fmt: skip
+
+
+def log_of(bootstrap: str, topic: str) -> dict[int, list[Seen]]:
+    """All that an application sees of each record, by partition."""
+    return {
+        partition: [seen(each) for each in messages]
+        for partition, messages in read_topic(bootstrap, topic).items()
+    }
+
+
+class Compared(NamedTuple):
+    """How a copy differs from its source."""
+
+    equal: int
+    """How many records are the same on both, at the same offset."""
+    different: list[tuple[int, int]]
+    """Partition and offset of those that are not, or that one side alone has."""
+
+
+def compare(
+    source: tuple[str, str], copy: tuple[str, str], *, timeout: float = 300
+) -> Compared:
+    """Hold a copy against its source, record by record, without keeping them all. Each
+    is a cluster's address and the topic's name there.
+    """
+    with (
+        closing(_consumer(source[0])) as one,
+        closing(_consumer(copy[0])) as other,
+    ):
+        sides = [
+            _messages(each, [(topic, p) for p in _partitions(each, topic)], timeout)
+            for each, (_, topic) in ((one, source), (other, copy))
+        ]
+        alone: tuple[dict[tuple[int, int], Seen], ...] = ({}, {})
+        equal, different = 0, []
+        for both in zip_longest(*sides):
+            for side, message in enumerate(both):
+                if message is None:
+                    continue
+                where, what = (message.partition(), message.offset()), seen(message)
+                if (there := alone[1 - side].pop(where, None)) is None:
+                    alone[side][where] = what
+                elif there == what:
+                    equal += 1
+                else:
+                    different.append(where)
+    return Compared(equal, sorted([*different, *alone[0], *alone[1]]))
 
 
 def order_of(bootstrap: str, topic: str) -> Order:

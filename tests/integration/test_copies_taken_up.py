@@ -18,35 +18,20 @@ from tests.harness.load import keys, producer, send
 from tests.harness.mm2 import start_mm2
 from tests.harness.service import RunningMirror, config_for
 from tests.harness.waiting import beside, wait_for
-from tests.harness.witness import read_topic
+from tests.harness.witness import log_of, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
     import threading
 
-    from confluent_kafka import Message, Producer
+    from confluent_kafka import Producer
 
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
 
 _PARTITIONS = 3
-
-
-def _log(bootstrap: str, topic: str) -> dict[int, list[tuple[object, ...]]]:
-    """All that an application sees of each record, by partition."""
-    return {
-        partition: [_seen(each) for each in messages]
-        for partition, messages in read_topic(bootstrap, topic).items()
-    }
-
-
-def _seen(message: Message) -> tuple[object, ...]:
-    headers = [each for each in message.headers() or () if each[0] != "mirror.via"]
-    return (
-        message.offset(), message.key(), message.value(), message.timestamp(), headers
-    )  # fmt: skip
 
 
 def _copy(
@@ -119,7 +104,7 @@ def test_a_copy_of_another_client_is_taken_up(
         create_topic(bootstrap, topic_name, _PARTITIONS)
     _write(source, topic_name, 0, 3000)
     _copy(source, target, topic_name, {})
-    before = _log(target, topic_name)
+    before = log_of(target, topic_name)
     _write(source, topic_name, 3000, 100)
     group = f"readers-{topic_name}"
     _commit(source, group, topic_name, 700)
@@ -128,17 +113,21 @@ def test_a_copy_of_another_client_is_taken_up(
     assert said == ": its copy has records already: it is compared first"
     with RunningMirror(config, tmp_path) as mirror:
         mirror.wait_running()
-        wait_for(lambda: _log(target, topic_name) == _log(source, topic_name), 60, 0.5)
+        wait_for(
+            lambda: log_of(target, topic_name) == log_of(source, topic_name), 60, 0.5
+        )
         wait_for(lambda: committed(target, group, topic_name) == 700, 30)
         mirror.kill_driver()
         _write(source, topic_name, 3100, 200)
         send(producer(source), topic_name, {2: [b"a", b"b"]}, b"v")
         mirror.start()
         mirror.wait_running()
-        wait_for(lambda: _log(target, topic_name) == _log(source, topic_name), 60, 0.5)
+        wait_for(
+            lambda: log_of(target, topic_name) == log_of(source, topic_name), 60, 0.5
+        )
         assert mirror.terminate() == 0
-    after = _log(target, topic_name)
-    assert after == _log(source, topic_name)
+    after = log_of(target, topic_name)
+    assert after == log_of(source, topic_name)
     assert sum(map(len, after.values())) == 3302
     assert all(after[n][: len(each)] == each for n, each in before.items())
     assert _plan(config, tmp_path, topic_name) == "same: "
@@ -183,7 +172,7 @@ def test_a_copy_that_grows_is_not_written(
         write(here, 1_000_000)
         wait_for(lambda: _stamped(target, topic_name) == 1, 60, 0.5)
         assert mirror.terminate() == 0
-    assert _log(target, topic_name) == _log(source, topic_name)
+    assert log_of(target, topic_name) == log_of(source, topic_name)
 
 
 def _stamped(bootstrap: str, topic: str) -> int:
@@ -210,29 +199,29 @@ def test_a_copy_with_another_record_is_translated(
         _write(source, name, 0, 2000)
         _copy(source, target, name, {(1, 400): b"other"} if name == wrong else {})
         _write(source, name, 2000, 100)
-    before = _log(target, wrong)
+    before = log_of(target, wrong)
     config = _mirror(source, target, [right, wrong], alias="PARTLY")
     with RunningMirror(config, tmp_path) as mirror:
         mirror.wait_running()
         told = "offset 400 of partition 1 has another value"
         mirror.wait_until(lambda status: told in json.dumps(status))
-        wait_for(lambda: _log(target, right) == _log(source, right), 60, 0.5)
+        wait_for(lambda: log_of(target, right) == log_of(source, right), 60, 0.5)
         mirror.wait_until(lambda status: "did not copy" in json.dumps(status))
         assert mirror.terminate() == 0
-    assert _log(target, wrong) == before
+    assert log_of(target, wrong) == before
 
     config = _mirror(
         source, target, [right, wrong], alias="PARTLY", append_to_existing=True
     )
-    both = _content(_log(source, wrong))
+    both = _content(log_of(source, wrong))
     with RunningMirror(config, tmp_path) as mirror:
         mirror.wait_running()
         wait_for(
-            lambda: _content(_log(target, wrong))[0]
+            lambda: _content(log_of(target, wrong))[0]
             == _content(before)[0] + both[0], 60, 0.5,
         )  # fmt: skip
         assert mirror.terminate() == 0
-    now = _content(_log(target, wrong))
+    now = _content(log_of(target, wrong))
     assert now == {n: _content(before)[n] + both[n] for n in both}
     said = _plan(config, tmp_path, wrong)
     assert said.startswith("translated: its copy has records already, and partition 0")
@@ -271,8 +260,8 @@ def test_a_copy_may_lack_what_it_would_delete(
     file.write_text(json.dumps(config))
     done = answered("run", "--once", "-c", file)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert _log(target, old)[0] == _log(source, old)[0][300:]
-    assert len(_log(target, old)[0]) == 701
+    assert log_of(target, old)[0] == log_of(source, old)[0][300:]
+    assert len(log_of(target, old)[0]) == 701
 
 
 def _content(log: dict[int, list[tuple[object, ...]]]) -> dict[int, list[object]]:
@@ -307,12 +296,14 @@ def test_a_copy_of_mirrormaker_is_taken_up(
         wait_for(there, 150, 1)
     finally:
         service.stop()
-    assert _log(target, topic_name) == _log(source, topic_name)
+    assert log_of(target, topic_name) == log_of(source, topic_name)
     config = _mirror(source, target, [topic_name], alias="MAKER")
     with RunningMirror(config, tmp_path) as mirror:
         mirror.wait_running()
         _write(source, topic_name, 3000, 500)
         send(producer(source), topic_name, keys(_PARTITIONS, 10), b"v")
-        wait_for(lambda: _log(target, topic_name) == _log(source, topic_name), 60, 0.5)
+        wait_for(
+            lambda: log_of(target, topic_name) == log_of(source, topic_name), 60, 0.5
+        )
         assert mirror.terminate() == 0
-    assert _log(target, topic_name) == _log(source, topic_name)
+    assert log_of(target, topic_name) == log_of(source, topic_name)

@@ -31,7 +31,7 @@ from tests.harness.load import NumberedLoad, keys, producer, send
 from tests.harness.service import RunningMirror, config_for
 from tests.harness.switching import Switch, command, pair_of
 from tests.harness.waiting import wait_for
-from tests.harness.witness import read_topic
+from tests.harness.witness import log_of, read_topic, seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -46,21 +46,6 @@ pytestmark = pytest.mark.integration
 _PARTITIONS = 3
 _MANY = 1_100_000
 """More than one batch of padding has."""
-
-
-def _log(bootstrap: str, topic: str) -> dict[int, list[tuple[object, ...]]]:
-    """All that an application sees of each record, by partition."""
-    return {
-        partition: [_seen(each) for each in messages]
-        for partition, messages in read_topic(bootstrap, topic).items()
-    }
-
-
-def _seen(message: Message) -> tuple[object, ...]:
-    headers = [each for each in message.headers() or () if each[0] != "mirror.via"]
-    return (
-        message.offset(), message.key(), message.value(), message.timestamp(), headers
-    )  # fmt: skip
 
 
 def _consumer(bootstrap: str, group: str) -> Consumer:
@@ -106,7 +91,7 @@ def test_offsets_stay_the_same_whatever_dies(
         load.send(1000)
         mirror.wait_copied(source, topic_name)
         assert mirror.terminate() == 0
-    assert _log(target, copy) == _log(source, topic_name)
+    assert log_of(target, copy) == log_of(source, topic_name)
 
 
 def _is_filler(message: Message) -> bool:
@@ -114,9 +99,9 @@ def _is_filler(message: Message) -> bool:
 
 
 def _records(bootstrap: str, topic: str) -> dict[int, list[tuple[object, ...]]]:
-    """As `_log`, without fillers."""
+    """As `log_of`, without fillers."""
     return {
-        partition: [_seen(each) for each in messages if not _is_filler(each)]
+        partition: [seen(each) for each in messages if not _is_filler(each)]
         for partition, messages in read_topic(bootstrap, topic).items()
     }
 
@@ -225,7 +210,7 @@ def test_a_tail_is_settled_and_its_topic_copied_again(
         for each in (application, beside):
             each.write(ends[two], 100)
         mirror.start()
-        wait_for(lambda: _log(ends[one], other) == _log(ends[two], other), 90, 0.5)
+        wait_for(lambda: log_of(ends[one], other) == log_of(ends[two], other), 90, 0.5)
         mirror.wait_until(lambda status: "diverged" in json.dumps(status).lower())
         words = (f"{one}/{two}", "--yes")
         refused = answered("tail", "replay", *words, "-c", tmp_path / "mirror.yaml")
@@ -240,7 +225,7 @@ def test_a_tail_is_settled_and_its_topic_copied_again(
         mirror.wait_running(f"{one}->{two}")
 
         def equal(name: str) -> bool:
-            return _log(ends[one], name) == _log(ends[two], name)
+            return log_of(ends[one], name) == log_of(ends[two], name)
 
         wait_for(lambda: equal(topic_name) and equal(other), 60, 0.5)
         assert mirror.terminate() == 0
@@ -278,7 +263,9 @@ def test_a_log_that_begins_late_and_a_group(
     assert f"after {_MANY - 100:,} offsets of padding" in planned
     with RunningMirror(config, tmp_path) as mirror:
         mirror.wait_running()
-        wait_for(lambda: _log(target, topic_name) == _log(source, topic_name), 60, 0.5)
+        wait_for(
+            lambda: log_of(target, topic_name) == log_of(source, topic_name), 60, 0.5
+        )
         place, witness = TopicPartition(topic_name, 0), _consumer(target, "witness")
         wait_for(
             lambda: witness.get_watermark_offsets(place, 30)[0] == _MANY - 100, 60, 0.5
@@ -286,7 +273,7 @@ def test_a_log_that_begins_late_and_a_group(
         witness.close()
         wait_for(lambda: committed(target, "readers", topic_name) == _MANY - 40, 30)
         assert mirror.terminate() == 0
-    assert _log(target, topic_name) == _log(source, topic_name)
+    assert log_of(target, topic_name) == log_of(source, topic_name)
 
 
 _CONNECTOR = "4.2.0"
@@ -353,7 +340,9 @@ def test_a_checkpoint_of_spark_goes_on_at_the_copy(
     )  # fmt: skip
     with RunningMirror(config, tmp_path / "mirror") as mirror:
         mirror.wait_running()
-        wait_for(lambda: _log(target, topic_name) == _log(source, topic_name), 60, 0.5)
+        wait_for(
+            lambda: log_of(target, topic_name) == log_of(source, topic_name), 60, 0.5
+        )
         assert mirror.terminate() == 0
     found = goes_on(target)
     assert len(found) == len(set(found)) == _PARTITIONS * 500
@@ -392,14 +381,16 @@ def test_a_foreign_record_stops_its_partition_alone(
     with RunningMirror(config, tmp_path) as mirror:
         mirror.wait_running()
         mirror.wait_copied(source, topic_name)
-        wait_for(lambda: _log(target, copy) == _log(source, topic_name), 60, 0.5)
+        wait_for(lambda: log_of(target, copy) == log_of(source, topic_name), 60, 0.5)
         send(foreign, copy, {0: [b"foreign"]}, b"")
         send(client, topic_name, keys(2, 10, first=10), b"v")
         send(client, kept, keys(1, 10, first=10), b"v")
         mirror.wait_until(lambda status: "offset" in _reasons(status).get(0, ""))
         assert "cannot have the source's offsets" in _reasons(mirror.status())[0]
-        wait_for(lambda: _log(target, copy)[1] == _log(source, topic_name)[1], 60, 0.5)
-        wait_for(lambda: len(_log(target, f"OWN.{kept}")[0]) == 20, 60, 0.5)
+        wait_for(
+            lambda: log_of(target, copy)[1] == log_of(source, topic_name)[1], 60, 0.5
+        )
+        wait_for(lambda: len(log_of(target, f"OWN.{kept}")[0]) == 20, 60, 0.5)
         moved = answered(
             "flow", "reset", "OWN->B", "--to", "earliest", "-c", file, "-y"
         )
@@ -409,7 +400,7 @@ def test_a_foreign_record_stops_its_partition_alone(
         assert made.returncode == 1
         assert "has what OWN does not have, and would lose it" in made.stderr
         delete_topic(target, copy)
-        wait_for(lambda: _log(target, copy) == _log(source, topic_name), 60, 0.5)
+        wait_for(lambda: log_of(target, copy) == log_of(source, topic_name), 60, 0.5)
         assert mirror.terminate() == 0
 
 
@@ -441,18 +432,18 @@ def test_from_a_hole_on_a_copy_is_translated(
         writer = Application(topic_name, 1, "", transactions=True)
         assert writer.write(source, 5)
         send(client, topic_name, keys(1, 10, first=20), b"v")
-        wait_for(lambda: len(_log(target, copy)[0]) == 35, 60, 0.5)
+        wait_for(lambda: len(log_of(target, copy)[0]) == 35, 60, 0.5)
         mirror.wait_until(lambda s: "offset 20 of partition 0" in json.dumps(s))
         reader = _consumer(source, "hole-readers")
-        there = [each[0] for each in _log(source, topic_name)[0]]
+        there = [each[0] for each in log_of(source, topic_name)[0]]
         commit_offsets(reader, [TopicPartition(topic_name, 0, there[30])])
         reader.close()
-        here = [each[0] for each in _log(target, copy)[0]]
+        here = [each[0] for each in log_of(target, copy)[0]]
         wait_for(lambda: committed(target, "hole-readers", copy) == here[30], 30)
         assert mirror.terminate() == 0
     assert here[:20] == there[:20]
     assert _content(target, copy) == _content(source, topic_name)
-    assert _log(target, other) == _log(source, beside)
+    assert log_of(target, other) == log_of(source, beside)
 
     config = config_for(source, target, offsets="translated", **settings)
     with RunningMirror(config, tmp_path) as mirror:
@@ -482,7 +473,7 @@ def _compact(bootstrap: str, topic: str) -> None:
         each = [b"%d" % (n % (7 + number)) for n in range(200)]
         send(client, topic, {0: each}, b"v%d" % number)
         time.sleep(0.2)  # segments end by the clock
-    wait_for(lambda: len(_log(bootstrap, topic)[0]) < 300, 60, 0.2)
+    wait_for(lambda: len(log_of(bootstrap, topic)[0]) < 300, 60, 0.2)
     alter_topic(bootstrap, topic, min_cleanable_dirty_ratio="1", segment_ms="3600000")
     time.sleep(1)
     delete_records(bootstrap, topic, _BEGINS, partitions=[0])
@@ -497,7 +488,7 @@ def _with_fillers(
         offsets = [each.offset() for each in messages]
         whole = list(range(offsets[0], offsets[0] + len(offsets)))
         assert offsets == whole, f"{topic}-{number}"
-        others = [_seen(each) for each in messages if each not in fillers]
+        others = [seen(each) for each in messages if each not in fillers]
         yield number, others, fillers
 
 
@@ -543,7 +534,7 @@ def test_holes_are_filled(
             goes_on()
         for name in (topic_name, kept):
             mirror.wait_copied(source, name)
-        there = _log(source, topic_name)
+        there = log_of(source, topic_name)
         reader, at = _consumer(source, "readers"), there[0][-1][0] + 1
         commit_offsets(reader, [TopicPartition(topic_name, 0, at)])
         reader.close()
@@ -554,7 +545,7 @@ def test_holes_are_filled(
         assert mirror.terminate() == 0
     counted = {}
     for name in (topic_name, kept):
-        there = _log(source, name)
+        there = log_of(source, name)
         for number, records, fillers in _with_fillers(target, name):
             assert records == there[number]
             assert len(fillers) > 1, f"{name}-{number}"
@@ -577,7 +568,7 @@ def test_holes_are_filled(
 
 def _content(bootstrap: str, topic: str) -> list[tuple[object, ...]]:
     """The records of partition 0, without their offsets."""
-    return [each[1:] for each in _log(bootstrap, topic)[0]]
+    return [each[1:] for each in log_of(bootstrap, topic)[0]]
 
 
 def _reasons(status: dict[str, Any]) -> dict[int, str]:

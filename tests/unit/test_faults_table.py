@@ -14,16 +14,19 @@ pytestmark = pytest.mark.unit
 
 def test_every_cell_has_its_row() -> None:
     """The page shows each fault that `make faults` tries, and no other, in order; of
-    each shape of flows it has the seconds, or why the fault strikes none of that shape,
-    or nothing before it was tried.
+    each shape of flows it has the seconds, or that copies stop, or why the fault
+    strikes none of that shape, or nothing before it was tried.
     """
     shown = faults.rows(faults.PAGE.read_text())
     assert list(shown) == [cell.fault for cell in FAULTS]
     for cell in FAULTS:
-        first, *further = (shown[cell.fault].seconds[shape] for shape in SHAPES)
-        assert not first or first.isdigit()
-        for each in further:
-            assert each == cell.alone if cell.alone else not each or each.isdigit()
+        for shape, each in shown[cell.fault].seconds.items():
+            if not cell.strikes(shape):
+                assert each == cell.alone
+            elif cell.of(shape).stops:
+                assert each in {"", "stops"}
+            else:
+                assert not each or each.isdigit()
 
 
 def test_rows_stay_as_they_are() -> None:
