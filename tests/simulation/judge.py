@@ -211,7 +211,7 @@ class Judge:
         self, where: TopicPartition, offset: int, value: bytes | None
     ) -> None:
         """A filler stands where the source has no record that consumers see."""
-        of = (where[0].removeprefix(self._prefix), where[1])
+        of = (where[0].removeprefix(self.prefix), where[1])
         place = f"{where[0]}-{where[1]}@{offset}"
         if value is not None:
             raise WrongError(f"{place}: a filler with a value")
