@@ -193,7 +193,7 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
     trouble.on = faults
     target.committed, target.deleting = judge.look, judge.product_deletes
     copied = same and Random(f"copied {seed}").random() < _COPIED
-    if copied and trouble.chosen.isdisjoint({"delete copy", "lose"}):
+    if copied and trouble.chosen.isdisjoint(_COME_AGAIN | {"lose"}):
         wanted = [name for name in names if name not in excluded]
         earlier_copies.make(writer, target, judge, wanted, seed)
     if late:
