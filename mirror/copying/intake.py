@@ -526,12 +526,12 @@ class Intake:
         for verdict in verdicts:
             same = self._wanted[verdict.key].term is not None
             if (jump := verdict.jump) is not None and same:
+                loss = jump.loss
+                until = "on" if loss.last is None else f"to {loss.last}"
+                what = f"offsets from {loss.first} {until} ({loss.cause.value})"
                 self.set_aside(
                     verdict.key,
-                    diverged(
-                        f"the source has lost offsets {jump.loss.first} to "
-                        f"{jump.loss.last} ({jump.loss.cause.value})"
-                    ),
+                    diverged(f"the source has lost {what}"),
                     failed=DIVERGED,
                 )
             elif jump is not None:
