@@ -527,13 +527,8 @@ class Intake:
             same = self._wanted[verdict.key].term is not None
             if (jump := verdict.jump) is not None and same:
                 loss = jump.loss
-                until = "on" if loss.last is None else f"to {loss.last}"
-                what = f"offsets from {loss.first} {until} ({loss.cause.value})"
-                self.set_aside(
-                    verdict.key,
-                    diverged(f"the source has lost {what}"),
-                    failed=DIVERGED,
-                )
+                what = f"the source has lost {loss.span} ({loss.cause.value})"
+                self.set_aside(verdict.key, diverged(what), failed=DIVERGED)
             elif jump is not None:
                 self._left[verdict.key] = jump.to.left_id
                 self._jumps[verdict.key] = jump
