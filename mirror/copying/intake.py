@@ -589,14 +589,9 @@ class Intake:
         for verdict in verdicts:
             same = self._wanted[verdict.key].term is not None
             if (jump := verdict.jump) is not None and same:
-                self.set_aside(
-                    verdict.key,
-                    diverged(
-                        f"the source has lost offsets {jump.loss.first} to "
-                        f"{jump.loss.last} ({jump.loss.cause.value})"
-                    ),
-                    failed=DIVERGED,
-                )
+                loss = jump.loss
+                what = f"the source has lost {loss.span} ({loss.cause.value})"
+                self.set_aside(verdict.key, diverged(what), failed=DIVERGED)
             elif jump is not None:
                 self._left[verdict.key] = jump.to.left_id
                 self._jumps[verdict.key] = jump

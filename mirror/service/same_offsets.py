@@ -18,6 +18,7 @@ import structlog
 
 from mirror.clusters import hanging
 from mirror.clusters.admin import brokers, configs, topic_admin
+from mirror.clusters.topics import same_topic
 from mirror.copying.lease import Assignment
 from mirror.copying.target import KnownCopies
 from mirror.errors import AuthorizationError, ClusterError, MirrorError
@@ -191,12 +192,12 @@ def _batches(
     ends: _Ends,
 ) -> dict[str, list[EncodedBatch]]:
     """What is noted of what was decided, by topic of the flow."""
-    # Positions in a copy that was deleted say nothing about the new one.
     positions = {
-        key: replace(position, offset=0, leader_epoch=-1)
+        key: begun
         for key, position in known.positions.items()
-        if key[0] in judged.able and key[0] not in judged.equal and position.offset
-    }
+        if key[0] in judged.able and key[0] not in judged.equal
+        and (begun := _begun(position, judged.able[key[0]].topic)) != position
+    }  # fmt: skip
     positions |= {key: at for key, at in ends.positions.items() if key[0] in notes}
     taken = {
         (topic, number): part
@@ -233,6 +234,16 @@ def _batches(
         own = runs.topic_name(flow.source, flow.separator)
         found[own] = records.encode_all((b"", value) for value in blocks)
     return found
+
+
+def _begun(position: Position, topic: MirroredTopic) -> Position:
+    """What a position in a copy that was deleted is in the new one, which says nothing
+    about a source topic that is gone, either.
+    """
+    now, was = UUID(topic.topic_id), position.topic_id
+    if not same_topic(now, was):
+        position = replace(position, topic_id=now, left_id=was)
+    return replace(position, offset=0, leader_epoch=-1) if position.offset else position
 
 
 def _delete(flow: FlowConfig, target: Cluster, topic: MirroredTopic) -> str:
