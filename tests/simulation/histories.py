@@ -280,7 +280,7 @@ def _await_and_judge(
         """Whether a transaction in a topic that all slots read needs one to end it."""
         kept = [each.log for name in names if (each := target.partition((name, 0)))]
         is_open = any(log.stable < log.end for log in kept)
-        return is_open and not v2 and (same or bool(flow.beyond_help))
+        return is_open and not v2 and (judge.same or bool(flow.beyond_help))
 
     def excused() -> set[tuple[str, int]]:
         stuck = set() if v2 else flow.beyond_help
