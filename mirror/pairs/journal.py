@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mirror import retry
-from mirror.clusters import codes, hanging
+from mirror.clusters import hanging
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.transactions import Producer
 from mirror.clusters.wire.write import Write
@@ -162,8 +162,6 @@ class JournalReader:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._missing = False
-        """Whether no broker knew the journal when it was asked for last."""
         self._begin()
 
     def _begin(self) -> None:
@@ -188,12 +186,10 @@ class JournalReader:
         pause = 0.0
         while True:
             known, shown = shown or self._cluster.topic(TOPIC), None
+            if known is None:
+                self._begin()
+                return ()
             try:
-                if known is None:
-                    self._require_missing()
-                    self._begin()
-                    return ()
-                self._missing = False
                 self._follow(known, wait=wait)
             except RecreatedError:
                 self._begin()
@@ -208,21 +204,6 @@ class JournalReader:
                 time.sleep(pause)
             else:
                 return tuple(self._entries)
-
-    def _require_missing(self) -> None:
-        """A broker that has just started may not know its topics yet, and a journal
-        without entries says that its pair never had a role.
-
-        Raises:
-            UnreachableError: a broker has a journal.
-        """
-        if self._missing:
-            return
-        answers = self._cluster.views([TOPIC]).answers
-        errors = {each[TOPIC].error for each in answers.values()}
-        if errors - {codes.UNKNOWN_TOPIC_OR_PARTITION}:
-            raise UnreachableError("not all brokers know it")
-        self._missing = True
 
     def _follow(self, shown: Topic, *, wait: bool) -> None:
         if not wait and self._reader.topic_id == shown.topic_id:  # mostly no more
