@@ -221,6 +221,30 @@ class JournalReader:
                 raise
 
 
+def await_agreement(clusters: Iterable[Cluster]) -> None:
+    """Wait until the brokers of each cluster agree whether it has a journal. One that
+    has just started may not know its topics yet, and a journal without entries says
+    that its pairs never had a role.
+
+    Raises:
+        UnreachableError: they do not agree in time.
+        ClusterError: no broker of a cluster answers.
+    """
+    until = time.monotonic() + PATIENCE_SECONDS
+    for cluster in clusters:
+        pause = 0.0
+        while True:
+            answers = cluster.views([TOPIC]).answers.values()
+            if len({answer[TOPIC].error for answer in answers}) == 1:
+                break
+            if time.monotonic() > until:
+                raise UnreachableError(
+                    f"cluster {cluster.alias}: not all brokers know {TOPIC}"
+                )
+            pause = _AGAIN.after(pause)
+            time.sleep(pause)
+
+
 class JournalWriter:
     """The only operator of a pair, as far as one cluster knows. Not thread-safe."""
 

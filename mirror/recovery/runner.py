@@ -100,7 +100,8 @@ class Operator:
         """What the journals say now about the pair. Raises as `JournalReader.read`."""
         return roles.merged(*read_journals(self._readers), pair=self._pair.name)
 
-    def _read_state(self, *journals: tuple[Entry, ...]) -> None:
+    def _read_state(self, *journals: tuple[Entry, ...], sure: bool = False) -> None:
+        """`sure`: whether a broker is not believed that knows no journal."""
         entries = roles.merged(*journals, pair=self._pair.name)
         self.role: Role = roles.role(entries, self._pair)
         self.run: Run | None = roles.open_run(entries)
@@ -117,6 +118,11 @@ class Operator:
         problem = ownership.lost_entries(self._pair, entries, self._role_note)
         if self._declares:
             self.due = bool(problem)
+            return
+        if problem and not sure:
+            journal.await_agreement(self._clusters)
+            self._readers = [JournalReader(each) for each in self._clusters]
+            self._read_state(*read_journals(self._readers), sure=True)
             return
         if problem:
             raise MirrorError(problem)

@@ -44,7 +44,7 @@ from mirror.host import process_name
 from mirror.offsets import progress, runs, starting
 from mirror.offsets.progress import Position
 from mirror.pairs import control, losses, roles
-from mirror.pairs.journal import JournalReader
+from mirror.pairs.journal import JournalReader, await_agreement
 from mirror.pairs.roles import Epochs
 from mirror.records import records
 from mirror.records.writing import ensure_topics, write
@@ -740,6 +740,7 @@ def require_whole_journals(
     clusters = [*clusters]
     noted = read_role_notes(pair, clusters)
     if lost_entries(pair, entries, noted):
+        await_agreement(clusters)
         # A run may have begun since they were read: notes come behind entries.
         journals = (JournalReader(each).read(wait=False) for each in clusters)
         entries = roles.merged(entries, *journals, pair=pair.name)

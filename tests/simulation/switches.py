@@ -285,6 +285,8 @@ class _Switches:
         self.made_at = -_STALE_SECONDS
         """When a topic was made again."""
         self.grown_at = -_STALE_SECONDS
+        self.back_at = -_STALE_SECONDS
+        """When a cluster's brokers began again: they may know no topic yet."""
         """When a topic got another partition."""
         self.resets = False
         """Whether somebody has set a flow back."""
@@ -640,6 +642,7 @@ class _Switches:
             if took_over and loses and not self.same:  # what only that journal says
                 self._lose_journal_of(self.clusters[other], services_die=True)
             world.note(f"cluster {alias} is back")
+            self.back_at = world.now
             self.away.discard(alias)
             if dies:
                 self.clusters[alias].come_back()
@@ -1157,8 +1160,9 @@ class _Switches:
             self.reported.add(each.run)
             if self.hit.has_wrong_clocks:
                 continue  # its look may seem to be from another time
-            if 0 < said["as_of"] - NOON - self.grown_at < _STALE_SECONDS:
-                continue  # brokers did not show it the new partition yet
+            known = said["as_of"] - NOON - max(self.grown_at, self.back_at)
+            if 0 < known < _STALE_SECONDS:
+                continue  # brokers did not show it all partitions yet
             if self.made_at > said["as_of"] - NOON - _STALE_SECONDS:
                 continue  # it counts by an end of the earlier topic
             told = {(row["topic"], row["partition"]): row for row in said["lost"]}
