@@ -285,9 +285,9 @@ class _Switches:
         self.made_at = -_STALE_SECONDS
         """When a topic was made again."""
         self.grown_at = -_STALE_SECONDS
+        """When a topic got another partition."""
         self.back_at = -_STALE_SECONDS
         """When a cluster's brokers began again: they may know no topic yet."""
-        """When a topic got another partition."""
         self.resets = False
         """Whether somebody has set a flow back."""
         self.reported: set[str] = set()
