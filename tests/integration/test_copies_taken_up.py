@@ -133,6 +133,7 @@ def test_a_copy_of_another_client_is_taken_up(
     assert _plan(config, tmp_path, topic_name) == "same: "
 
 
+@pytest.mark.full
 def test_a_copy_that_grows_is_not_written(
     clusters: Mapping[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
@@ -227,6 +228,7 @@ def test_a_copy_with_another_record_is_translated(
     assert said.startswith("translated: its copy has records already, and partition 0")
 
 
+@pytest.mark.full
 def test_a_copy_may_lack_what_it_would_delete(
     clusters: Mapping[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:

@@ -131,7 +131,9 @@ class _FileReader:
         self._file.write_text(json.dumps(places))
 
 
-@pytest.mark.parametrize("fill", ["refuse", "visible"])
+@pytest.mark.parametrize(
+    "fill", ["refuse", pytest.param("visible", marks=pytest.mark.full)]
+)
 def test_a_pair_keeps_its_offsets_there_and_back(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path, fill: str
 ) -> None:
