@@ -813,7 +813,7 @@ class SameOffsetsWriter(TargetWriter):
 
     def _is_fresh(self, where: TopicPartition, batches: Sequence[EncodedBatch]) -> bool:
         """Whether the copy's leader remembers us now, and does so all the way."""
-        oldest = min(self._newest[where], *(each.newest for each in batches))
+        oldest = min([self._newest[where], *(each.newest for each in batches)])
         return time.time() * 1000 - oldest < self._fresh_ms
 
     def _advance_each(self) -> None:
