@@ -46,6 +46,7 @@ pytestmark = pytest.mark.integration
 _PARTITIONS = 3
 _MANY = 1_100_000
 """More than one batch of padding has."""
+_OLD = 4000
 
 
 def _consumer(bootstrap: str, group: str) -> Consumer:
@@ -350,6 +351,40 @@ def test_a_checkpoint_of_spark_goes_on_at_the_copy(
     assert len(found) == len(set(found)) == _PARTITIONS * 500
 
 
+def test_old_records_that_are_behind_are_seeding(
+    clusters: Mapping[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """While a copy is behind, and its records are so old that leaders may forget who
+    writes them, its partition says SEEDING; at its end it does not. The flow does not
+    begin again meanwhile.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, 1, retention_ms="-1")
+    client, old = producer(source), int(time.time() - 2 * 86_400) * 1000
+    for number in range(_OLD):
+        client.produce(
+            topic_name, key=b"%d" % number, value=bytes(10_000), timestamp=old
+        )
+        client.poll(0)
+    assert client.flush(60) == 0
+    config = config_for(
+        source, target, alias="OLD", topics=[topic_name], tasks=1, offsets="same",
+        max_bytes_per_second=2_000_000,
+    )  # fmt: skip
+
+    def state(status: dict[str, Any]) -> tuple[str, int]:
+        (flow,) = status["flows"]
+        found = [each["state"] for each in flow["partitions"]]
+        return (found or [""])[0], flow["restarts"]
+
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_until(lambda status: state(status) == ("SEEDING", 0))
+        mirror.wait_copied(source, topic_name)
+        mirror.wait_until(lambda status: state(status) == ("RUNNING", 0))
+        assert mirror.terminate() == 0
+    assert log_of(target, f"OLD.{topic_name}") == log_of(source, topic_name)
+
+
 def test_a_foreign_record_stops_its_partition_alone(
     clusters: Mapping[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
@@ -477,7 +512,7 @@ def _compact(bootstrap: str, topic: str) -> None:
         time.sleep(0.2)  # segments end by the clock
     wait_for(lambda: len(log_of(bootstrap, topic)[0]) < 300, 60, 0.2)
     alter_topic(bootstrap, topic, min_cleanable_dirty_ratio="1", segment_ms="3600000")
-    time.sleep(1)
+    time.sleep(1)  # what the cleaner has begun to clean is done
     delete_records(bootstrap, topic, _BEGINS, partitions=[0])
 
 
