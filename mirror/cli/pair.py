@@ -118,18 +118,22 @@ def _look(pair: PairConfig, reach: Reach) -> _PairLook:
     from mirror.pairs.journal import JournalReader
     from mirror.service import ownership
 
-    journals, failures = [], []
+    journals, failures, clusters = [], [], []
     noted = ownership.RoleNote()
     for alias in pair.members:
         try:
             # In this order: a run that begins meanwhile is noted behind its entries.
             noted |= ownership.read_role_notes(pair, [reach(alias)])
             journals.append(JournalReader(reach(alias)).read(wait=False))
+            clusters.append(reach(alias))
         except ClusterError as error:
             failures.append(f"pair {pair.name}: {error}")
     entries = roles.merged(*journals, pair=pair.name)
-    if problem := ownership.lost_entries(pair, entries, noted):
-        failures.append(problem)
+    try:
+        if problem := ownership.surely_lost(pair, entries, noted, clusters):
+            failures.append(problem)
+    except ClusterError as error:
+        failures.append(f"pair {pair.name}: {error}")
     if remark := roles.remark(entries, pair):
         complain(f"pair {pair.name}: {remark}")
     owes = []

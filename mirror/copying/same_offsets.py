@@ -314,7 +314,7 @@ def equal_records(
 
 
 def _are_equal(one: _Found, other: _Found) -> bool:
-    """One that is deleted counts as equal, and so does a filler's, which never was."""
+    """One that is deleted counts as equal, like one that never was, at a filler."""
     if not (isinstance(one, _Record) and isinstance(other, _Record)):
         return True
     mine, its = ((e.key, e.value, e.is_filler) for e in (one, other))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirror.clusters import hanging
-from mirror.clusters.admin import topic_admin
+from mirror.clusters.admin import configs, topic_admin
 from mirror.clusters.hanging import Hanging
 from mirror.clusters.topics import TopicPartition
 from mirror.clusters.wire import fetch, fetch_by_id
@@ -309,7 +309,7 @@ class TakeOverSurvey:
             appends=self._plan.appends,
             target_topics=target_topics,
             limits=topic_admin.max_message_bytes(self._target, names),
-            compacted=topic_admin.compacted(self._target, names)
+            compacted=configs.compacted(self._target, names)
             if self._flow.fill == "visible" else frozenset(),
             source_topics=source_topics,
             closed=self._closed,

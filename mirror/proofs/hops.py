@@ -158,8 +158,7 @@ def read_offset(
             what=OffsetKind.MARKER, detail="the marker that ends a transaction"
         )
     described = configs.describe(cluster, [topic])[topic].configs
-    policy = described.get("cleanup.policy")
-    if policy is not None and "compact" in (policy.value or ""):
+    if configs.is_compacted(described):
         return OffsetContent(
             what=OffsetKind.CLEANED, detail="the log cleaner removed what was there"
         )

@@ -1,4 +1,4 @@
-"""Records that stand in a copy where the source has an offset without a record.
+"""Records that a copy has where the source has an offset without a record.
 
 A filler has a null value and the header `mirror.filler`, whose value says which source
 it is about, as `mirror.via` says it. Main functions: `tail`, the bytes that all fillers
@@ -27,7 +27,7 @@ KEY = b"\xff\xffmirror.filler"
 """Of fillers on compacted topics, whose brokers refuse null keys. No text begins with
 these two bytes."""
 CODEC = codecs.GZIP
-"""What each client can unpack."""
+"""What each client can unpack; slow to make, and bodies are made once."""
 _NULL = b"\1"
 _MOST_BYTES = 1 << 20
 """Of a batch before it is packed: who reads it unpacks all of it."""
@@ -59,8 +59,7 @@ def batches(
                // (len(behind) + _OVERHEAD), 1)  # fmt: skip
     for at in range(first, end, most):
         count = min(most, end - at)
-        # Each client can unpack gzip, and bodies are made once.
-        codec = codecs.GZIP if count * len(behind) >= _WORTH_PACKING else codecs.NONE
+        codec = CODEC if count * len(behind) >= _WORTH_PACKING else codecs.NONE
         section = body(count, behind, codec)
         yield EncodedBatch(
             header=records.header(

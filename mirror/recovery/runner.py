@@ -101,7 +101,7 @@ class Operator:
         return roles.merged(*read_journals(self._readers), pair=self._pair.name)
 
     def _read_state(self, *journals: tuple[Entry, ...], sure: bool = False) -> None:
-        """`sure`: whether a broker is not believed that knows no journal."""
+        """`sure`: whether all brokers agree that a cluster has a journal, or none."""
         entries = roles.merged(*journals, pair=self._pair.name)
         self.role: Role = roles.role(entries, self._pair)
         self.run: Run | None = roles.open_run(entries)

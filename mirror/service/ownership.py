@@ -738,11 +738,25 @@ def require_whole_journals(
         MirrorError: the journals have lost entries, or a cluster does not answer.
     """
     clusters = [*clusters]
-    noted = read_role_notes(pair, clusters)
+    if text := surely_lost(pair, entries, read_role_notes(pair, clusters), clusters):
+        raise MirrorError(text)
+
+
+def surely_lost(
+    pair: PairConfig,
+    entries: Sequence[Entry],
+    noted: RoleNote,
+    clusters: Sequence[Cluster],
+) -> str:
+    """As `lost_entries`, if it still is so once the journals on these clusters are read
+    again, and no broker has one that another one does not know.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
     if lost_entries(pair, entries, noted):
         await_agreement(clusters)
         # A run may have begun since they were read: notes come behind entries.
         journals = (JournalReader(each).read(wait=False) for each in clusters)
         entries = roles.merged(entries, *journals, pair=pair.name)
-    if text := lost_entries(pair, entries, noted):
-        raise MirrorError(text)
+    return lost_entries(pair, entries, noted)

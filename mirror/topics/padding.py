@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters.admin import topic_admin
+from mirror.clusters.admin import configs, topic_admin
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.clusters.wire.write import Write
 from mirror.errors import UnreachableError
@@ -47,7 +47,7 @@ def pad(
         ClusterError: the target does not answer, or refuses: look again where it ends.
     """
     limit = topic_admin.max_message_bytes(target, [where[0]])[where[0]]
-    keyed = bool(topic_admin.compacted(target, [where[0]]))
+    keyed = bool(configs.compacted(target, [where[0]]))
     behind = fillers.tail(b"", b"", keyed=keyed)
     end = _end(target, where)
     while end < to and time.monotonic() < until:

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
-from mirror.config.own_topics import POLICY
+from mirror.clusters.admin.configs import is_compacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -79,9 +79,7 @@ def why_translated(
     by_turns = in_pair and merging.back(flow, topic.topic) is not None
     if not (by_turns or merging.is_alone(flow, topic.topic)):
         return "other flows write the same copy, or copy it back"
-    policy = configs.get(POLICY)
-    compacted = policy is not None and "compact" in (policy.value or "")
-    if compacted and flow.fill == "refuse":
+    if is_compacted(configs) and flow.fill == "refuse":
         return (
             "it is compacted, which removes records between others; fill: visible "
             "keeps the source's offsets"

@@ -167,7 +167,7 @@ def test_a_copy_that_grows_is_not_written(
             mirror.wait_running()
             told = "something else writes to it"
             mirror.wait_until(lambda status: told in json.dumps(status))
-            time.sleep(10)
+            time.sleep(10)  # longer than a copy must be at rest
             assert told in json.dumps(mirror.status())
         assert _stamped(target, topic_name) == 0
         write(here, 1_000_000)

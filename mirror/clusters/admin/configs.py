@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.errors import ClusterError
 
+_POLICY = "cleanup.policy"
 _TOPICS_PER_REQUEST = 200
 _SET, _DELETE = 0, 1
 _ABOUT_CONFIGS = tuple(
@@ -81,6 +82,23 @@ def describe(
         for names in in_parts(topics, _TOPICS_PER_REQUEST)
         for result in topic_admin.describe_configs(cluster, names, keys)
     }
+
+
+def is_compacted(configs: Mapping[str, Config]) -> bool:
+    """Whether the log cleaner removes records of a topic that has these."""
+    policy = configs.get(_POLICY)
+    return policy is not None and "compact" in (policy.value or "")
+
+
+def compacted(cluster: Cluster, topics: Collection[str]) -> set[str]:
+    """Those of these topics that are compacted. One whose configs we may not read is
+    not named; its broker refuses null keys.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    found = describe(cluster, topics, keys=[_POLICY]) if topics else {}
+    return {name for name, each in found.items() if is_compacted(each.configs)}
 
 
 def alter(

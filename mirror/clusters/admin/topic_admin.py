@@ -181,21 +181,6 @@ def max_message_bytes(cluster: Cluster, names: Iterable[str]) -> dict[str, int]:
     return limits
 
 
-def compacted(cluster: Cluster, names: Iterable[str]) -> set[str]:
-    """Those of these topics that are compacted. One whose configs we may not read is
-    not named; its broker refuses null keys.
-    """
-    asked = list(names)
-    found = describe_configs(cluster, asked, ["cleanup.policy"]) if asked else ()
-    return {
-        each.resource_name
-        for each in found
-        if each.error_code == codes.NONE
-        and each.configs
-        and "compact" in (each.configs[0].value or "")
-    }
-
-
 def describe_configs(
     cluster: Cluster,
     names: Iterable[str],
