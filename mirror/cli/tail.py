@@ -152,7 +152,10 @@ def replay(
     them; applications on B read them after what was written there since. A key's older
     value may then follow a newer one: `mirror tail list` counts such keys as CONFLICTS.
     A cluster that the pair feeds must answer: it may have records of the tail already,
-    which then carry a header that names it, so that they do not come there twice.
+    which then carry a header that names it, so that they do not come there twice. If
+    the flow copies schemas, those that the tail needs are copied first, and their
+    subjects take no versions of applications meanwhile; with `schemas: require`, a
+    record whose schema cannot be copied is refused.
 
     \b
     Examples:
@@ -312,9 +315,11 @@ def _settle(
             else (),
             file=file,
             seen=tail,
+            pair=made.pair,
+            clusters=made.config.clusters,
         )
         # A service that begins a run meanwhile fences us, and comes to rest.
-        done = despite_fencing(partial(settle, settling))
+        done = despite_fencing(partial(settle, settling, warn=complain))
         tail = survey(flow, made.source, made.target, seen=tail)
     counts = planned if change.dry_run else done
     shown = [

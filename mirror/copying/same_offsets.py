@@ -695,6 +695,8 @@ class SameOffsetsWriter(TargetWriter):
         self._last_noted: _Noted | None = None
         """What can be noted once more."""
         self._broken = False
+        self._note_failed = False
+        """Then a note comes before further records, or none would ever be written."""
 
     # ---- taking over ----
 
@@ -704,7 +706,7 @@ class SameOffsetsWriter(TargetWriter):
         for purpose in PURPOSES:
             self._cluster.drop(purpose)
         super().take_over()
-        self._proven_at = began
+        self._proven_at = -math.inf if self._note_failed else began
 
     def find_ends(self, known: KnownCopies) -> Mapping[TopicPartition, CopyEnd]:
         """As the function; then go on from there."""
@@ -913,7 +915,7 @@ class SameOffsetsWriter(TargetWriter):
         if content is not self._note:
             return False
         self._noted |= {key: each.offset for key, each in content.moved.items()}
-        self._proven_at = self._note_began
+        self._proven_at, self._note_failed = self._note_began, False
         key, at = next(iter(content.moved.items()))
         self._last_noted = _Noted(key, at, content.running.get(key))
         self._note = None
@@ -923,6 +925,7 @@ class SameOffsetsWriter(TargetWriter):
 
     def drop_uncommitted(self) -> None:
         self._broken = True
+        self._note_failed |= self._note is not None
         self._drop_flights()
         super().drop_uncommitted()
 

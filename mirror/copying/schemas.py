@@ -9,7 +9,6 @@ goes on, and puts it there where the flow translates ids. Kernels look at the re
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, replace
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,10 +19,8 @@ import numpy as np
 from mirror.clusters.cluster import Cluster
 from mirror.copying.background import BackgroundQuery
 from mirror.copying.gaps import Verdict
-from mirror.errors import MirrorError
 from mirror.offsets.progress import ProgressReader, topic_name
 from mirror.records import merge_loop, schema_ids
-from mirror.schemas import claims
 from mirror.schemas.ids import IdSettler, SettledId
 from mirror.schemas.registry.registry import Registry, RequestPace
 from mirror.schemas.registry.values import HIGHEST_ID
@@ -87,40 +84,17 @@ class _Held:
     since: float
 
 
-class SchemaBarrier:
-    """Which records of one slot may go on."""
+class KnownIds:
+    """The ids of schemas that the target is known to have, and those that no registry
+    knows.
+    """
 
-    def __init__(self, flow: FlowConfig, inquiry: SchemaInquiry) -> None:
-        """Takes over `inquiry`."""
-        self._flow = flow
-        self._inquiry = inquiry
+    def __init__(self) -> None:
         self._known = schema_ids.Numbers()
         self._strange = schema_ids.Numbers()
         self._strange_since = 0.0
-        self._held: dict[TopicPartition, _Held] = {}
-        self._looks: dict[str, bool] = {}
         self._unknown = np.empty((_AT_ONCE, 2), np.int64)
         self._result = np.zeros(schema_ids.RESULTS, np.int64)
-        self._ids = _no_ids() if flow.translates_ids else None
-
-    @property
-    def translates(self) -> bool:
-        """Whether any record may get another id."""
-        return self._ids is not None
-
-    def looks_at(self, topic: str) -> bool:
-        """Whether records of a topic may have to wait, or get another id."""
-        if (found := self._looks.get(topic)) is None:
-            found = self._looks[topic] = looks_at(self._flow, topic)
-        return found
-
-    def translate(self, topic: str, records: Buffer, *, count: int) -> int:
-        """Give `count` records that were laid out for the target, and no others, the
-        ids that it has; how many records have another id now.
-        """
-        if self._ids is None or not self.looks_at(topic):
-            return 0
-        return self._ids.replace(records, count)
 
     def cut(
         self, source: Buffer, part: Rows, position: int, left_out: Provenance
@@ -166,6 +140,55 @@ class SchemaBarrier:
             ),
         )
 
+    def settled(self, findings: Mapping[int, SettledId]) -> dict[int, int]:
+        """What was found out, by number; what has a reason stays unknown. Returns the
+        target's ids of those that it has.
+        """
+        now = time.monotonic()
+        old = now - self._strange_since > STRANGE_SECONDS
+        if len(self._strange) and (old or len(self._strange) > _MOST_STRANGE):
+            self._strange = schema_ids.Numbers()
+        settled = {n: found for n, found in findings.items() if not found.reason}
+        if strange := [n for n, found in settled.items() if found.strange]:
+            if not len(self._strange):
+                self._strange_since = now
+            self._strange.add(strange)
+        if known := settled.keys() - set(strange):
+            self._known.add(known)
+        return {n: settled[n].target_id for n in known if n <= HIGHEST_ID}
+
+
+class SchemaBarrier(KnownIds):
+    """Which records of one slot may go on."""
+
+    def __init__(self, flow: FlowConfig, inquiry: SchemaInquiry) -> None:
+        """Takes over `inquiry`."""
+        super().__init__()
+        self._flow = flow
+        self._inquiry = inquiry
+        self._held: dict[TopicPartition, _Held] = {}
+        self._looks: dict[str, bool] = {}
+        self._ids = _no_ids() if flow.translates_ids else None
+
+    @property
+    def translates(self) -> bool:
+        """Whether any record may get another id."""
+        return self._ids is not None
+
+    def looks_at(self, topic: str) -> bool:
+        """Whether records of a topic may have to wait, or get another id."""
+        if (found := self._looks.get(topic)) is None:
+            found = self._looks[topic] = looks_at(self._flow, topic)
+        return found
+
+    def translate(self, topic: str, records: Buffer, *, count: int) -> int:
+        """Give `count` records that were laid out for the target, and no others, the
+        ids that it has; how many records have another id now.
+        """
+        if self._ids is None or not self.looks_at(topic):
+            return 0
+        return self._ids.replace(records, count)
+
     def hold(
         self, key: TopicPartition, position: Position, unknown: tuple[Unknown, ...]
     ) -> None:
@@ -194,7 +217,9 @@ class SchemaBarrier:
         """What has been found out since the last call; never waits."""
         now = time.monotonic()
         findings = self._inquiry.findings()
-        self._note(findings, now)
+        ids = self.settled(findings)
+        if self._ids is not None and ids:
+            self._ids = self._ids.with_more(ids)
         made = []
         for key, held in list(self._held.items()):
             answered = held.unknown.keys() & findings.keys()
@@ -219,22 +244,6 @@ class SchemaBarrier:
 
     def close(self) -> None:
         self._inquiry.close()
-
-    def _note(self, findings: Mapping[int, SettledId], now: float) -> None:
-        old = now - self._strange_since > STRANGE_SECONDS
-        if len(self._strange) and (old or len(self._strange) > _MOST_STRANGE):
-            self._strange = schema_ids.Numbers()
-        settled = {n: found for n, found in findings.items() if not found.reason}
-        if strange := [n for n, found in settled.items() if found.strange]:
-            if not len(self._strange):
-                self._strange_since = now
-            self._strange.add(strange)
-        if not (known := settled.keys() - set(strange)):
-            return
-        if self._ids is not None:
-            ids = {n: settled[n].target_id for n in known if n <= HIGHEST_ID}
-            self._ids = self._ids.with_more(ids)
-        self._known.add(known)
 
 
 def barrier_of(plan: LeasePlan, client: str) -> SchemaBarrier:
@@ -280,7 +289,6 @@ class SchemaInquiry:
         rate = plan.flow.schemas_requests_per_second
         self._paces = (RequestPace(rate), RequestPace(rate))
         """Of the source's registry and the target's."""
-        self._copied: Mapping[int, int] | None = None
 
     def begin(self, generation: str) -> None:
         """The slot has taken over, in the run of this generation."""
@@ -314,7 +322,6 @@ class SchemaInquiry:
 
     def _ask(self, waiting: dict[int, bytes]) -> Iterator[tuple[int, SettledId]]:
         flow = self._plan.flow
-        self._copied = None
         known = ProgressReader(self._target, topic_name(flow.source))
         of_source, of_target = self._paces
         with (
@@ -328,35 +335,13 @@ class SchemaInquiry:
             for number, guid in waiting.items():
                 if self._background.closing:
                     return
-                found = (
-                    settler.settle_guid(str(uuid.UUID(bytes=guid)))
-                    if guid
-                    else settler.settle(number)
-                )
-                if found.unanswered and number in (noted := self._noted()):
-                    found = SettledId(target_id=noted[number])
-                yield number, found
+                yield number, settler.settle(number, guid)
 
     def _may_write(self, known: ProgressReader) -> bool:
         if self._background.closing:
             return False
         self._connected()
         return known.read(wait=False).generation == self._generation
-
-    def _noted(self) -> Mapping[int, int]:
-        """The ids that the flow has noted as copied, with the ones to translate them
-        to, while registries do not answer.
-        """
-        if self._copied is None:
-            flow, self._copied = self._plan.flow, {}
-            with contextlib.suppress(MirrorError):  # then they wait for the registries
-                notes = self._connected(), flow.source, flow.schemas_context
-                self._copied = (
-                    claims.translations(*notes, below=True)
-                    if flow.translates_ids
-                    else dict.fromkeys(claims.copied_ids(*notes), -1)
-                )
-        return self._copied
 
     def _connected(self) -> Cluster:
         if not self._target.cluster_id:

@@ -29,9 +29,10 @@ from mirror.status.states import SchemaState
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from mirror.clusters.cluster import Cluster
+    from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig
     from mirror.recovery.stage import Stage
     from mirror.schemas.registry.values import Subject
@@ -87,7 +88,9 @@ def close(stage: Stage) -> tuple[str, tuple[str, ...]]:
     with _registry(stage, left) as registry:
         subjects, contexts = modes.selected(registry, stage.flow)
         if stage.pair.scope is not None:
-            subjects, contexts = {s for s in subjects if _has(stage, s)}, set()
+            pair, flow = stage.pair, stage.flow
+            subjects = {each for each in subjects if _has(pair, flow, each)}
+            contexts = set()
         claims = _claims(stage.source, stage.reverse)
         try:
             changes = modes.to_close(registry, subjects, contexts)
@@ -143,6 +146,35 @@ def reopen(stage: Stage) -> str:
     return f"the registry of {alias} is open, as before"
 
 
+def open_copied(
+    pair: PairConfig,
+    flow: FlowConfig,
+    target: Cluster,
+    registry: Registry,
+    *,
+    hold: Callable[[], None],
+) -> list[str]:
+    """Give back the modes of subjects that were put into IMPORT since the target is
+    active, by a command that copied schemas to it. `hold` as of `Stage`. Returns what
+    the registry refuses.
+
+    Raises:
+        MirrorError: the registry or the target does not answer, or `hold` refuses.
+    """
+    claims = _claims(target, flow)
+    claims.refresh()
+    wanted = {
+        subject
+        for subject, noted in claims.modes.items()
+        if noted.set == Mode.IMPORT and not noted.run and _has(pair, flow, subject)
+    }
+    if not wanted:
+        return []
+    changes = modes.to_open(registry, claims, wanted)
+    hold()
+    return modes.apply(registry, claims, changes, opens=True)
+
+
 def _closed_by_run(stage: Stage) -> bool:
     if stage.source_or_none is None:
         return False
@@ -156,7 +188,7 @@ def _left_closed(stage: Stage) -> int:
     claims = _claims(stage.source, stage.reverse)
     claims.refresh()
     return sum(
-        noted.set == Mode.READONLY and (stage.pair.scope is None or _has(stage, each))
+        noted.set == Mode.READONLY and _has(stage.pair, stage.flow, each)
         for each, noted in claims.modes.items()
     )
 
@@ -227,7 +259,7 @@ def _open(
             # A run is of one pair, whatever this configuration counts to that.
             noted.run in closers
             if closers is not None
-            else stage.pair.scope is None or _has(stage, subject)
+            else _has(stage.pair, stage.flow, subject)
         )
     }
     with _registry(stage, cluster.alias, until=until) as registry:
@@ -236,11 +268,13 @@ def _open(
         return modes.apply(registry, claims, changes, opens=True)
 
 
-def _has(stage: Stage, subject: Subject) -> bool:
-    """Whether a subject belongs to the pair, by the topic after which it is named."""
-    return subject.topic is not None and scopes.has_topic(
-        stage.pair, subject.topic, stage.flow
-    )
+def _has(pair: PairConfig, flow: FlowConfig, subject: Subject) -> bool:
+    """Whether a subject belongs to the pair: with a scope, by the topic after which it
+    is named.
+    """
+    if pair.scope is None:
+        return True
+    return subject.topic is not None and scopes.has_topic(pair, subject.topic, flow)
 
 
 def _claims(cluster: Cluster, into: FlowConfig) -> SchemaClaims:

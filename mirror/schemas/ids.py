@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 import hashlib
 from typing import TYPE_CHECKING, Any, NamedTuple
+import uuid
 
 from mirror.errors import MirrorError
 from mirror.schemas.claims import (
@@ -20,6 +21,7 @@ from mirror.schemas.claims import (
     SchemaClaims,
     agreed,
     by_id,
+    copied_ids,
     translations,
 )
 from mirror.schemas.comparing import RegistryPair, SubjectLists
@@ -76,10 +78,20 @@ class IdSettler:
     going_on: Callable[[], bool] = lambda: True
     """Whether to write another version, as for `RegistryPair`."""
 
-    def settle(self, number: int) -> SettledId:
+    def settle(self, number: int, guid: bytes = b"") -> SettledId:
         """See to it that the target has what the source means by this id, in each of
-        the source's contexts that knows it.
+        the source's contexts that knows it; with a GUID, by the ids that the source
+        gives it. While registries do not answer, what the flow has noted as copied is
+        there.
         """
+        if guid:
+            return self._settle_guid(str(uuid.UUID(bytes=guid)))
+        found = self._settle(number)
+        if found.unanswered and number in (noted := self._copied):
+            return SettledId(target_id=noted[number])
+        return found
+
+    def _settle(self, number: int) -> SettledId:
         if number > HIGHEST_ID:
             return SettledId(strange=True)
         context, strange = "", True
@@ -108,8 +120,7 @@ class IdSettler:
             return SettledId(reason=reason, unanswered=True)
         return SettledId(strange=True)
 
-    def settle_guid(self, guid: str) -> SettledId:
-        """The same for the ids that the source gives a GUID."""
+    def _settle_guid(self, guid: str) -> SettledId:
         try:
             ids = self.source.ids_of(guid)
         except MirrorError as error:
@@ -135,6 +146,20 @@ class IdSettler:
         )
         found.refresh()
         return found
+
+    @cached_property
+    def _copied(self) -> Mapping[int, int]:
+        """The ids that the flow has noted as copied, with the ones to translate them
+        to.
+        """
+        flow = self.flow
+        try:
+            notes = self.cluster(), flow.source, flow.schemas_context
+            if flow.translates_ids:
+                return translations(*notes, below=True)
+            return dict.fromkeys(copied_ids(*notes), -1)
+        except MirrorError:  # then records wait for the registries
+            return {}
 
     @cached_property
     def _claim_records(self) -> ClaimRecords:

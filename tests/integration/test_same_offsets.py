@@ -385,6 +385,39 @@ def test_old_records_that_are_behind_are_seeding(
     assert log_of(target, f"OLD.{topic_name}") == log_of(source, topic_name)
 
 
+@pytest.mark.full
+def test_what_cannot_be_noted_is_not_copied(
+    clusters: Mapping[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """While the target refuses notes in the offset map, the copy stops growing and the
+    status says why; once it takes them again, the copy is complete.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, 1)
+    copy, client = f"NOTE.{topic_name}", producer(source)
+    config = config_for(
+        source, target, alias="NOTE", topics=[topic_name], tasks=1, offsets="same"
+    )
+
+    def grows() -> bool:
+        before = copied_records(target, copy)
+        send(client, topic_name, {0: [b"more"]}, b"v")
+        time.sleep(2)
+        return copied_records(target, copy) > before
+
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_running()
+        assert grows()
+        alter_topic(target, "NOTE.offset-map.internal", max_message_bytes="20")
+        wait_for(lambda: not grows(), 60)
+        assert not any(grows() for _ in range(10))
+        print(mirror.status())
+        alter_topic(target, "NOTE.offset-map.internal", max_message_bytes="1000000")
+        mirror.wait_copied(source, topic_name)
+        assert mirror.terminate() == 0
+    assert log_of(target, copy) == log_of(source, topic_name)
+
+
 def test_a_foreign_record_stops_its_partition_alone(
     clusters: Mapping[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:

@@ -32,6 +32,8 @@ from tests.harness.load import producer
 from tests.harness.registry_proxy import RegistryProxy
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.schemas import JSON, Raw, SchemaSides, avro, ends_of
+from tests.harness.switching import Switch
+from tests.harness.switching import command as typed
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
@@ -287,6 +289,76 @@ def test_a_failover_opens_the_registry_that_is_left(
         assert f"mirror schema close {there.stage().flow.source}" in warning
     assert takes(b, f"{topic_name}-value", "f2")
     assert takes(b, "new", "f2")
+
+
+def left_behind(
+    clusters: Clusters, topic: str, folder: Path, there: Rehearsal, number: int
+) -> str:
+    """A failover before a record with this id was copied; the flow with its tail."""
+    one = clusters["a"].bootstrap
+    copy(there, one, clusters["b"].bootstrap)
+    client = producer(one)
+    client.produce(topic, key=b"late", value=b"\0" + number.to_bytes(4) + b"x")
+    assert not client.flush(60)
+    there.see()
+    there.carry_out(kind=Kind.FAILOVER)
+    (folder / "mirror.yaml").write_text(json.dumps(there.document))
+    flow = there.stage().flow
+    return f"{flow.source}/{flow.target}"
+
+
+def test_a_replay_copies_the_schemas_that_it_needs(
+    clusters: Clusters, topic_name: str, tmp_path: Path, a: Raw, b: Raw
+) -> None:
+    """The schema of a tail's record was registered after the last turn of the flow's
+    schemas: the replay copies it, and applications register in its subject afterwards.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    for bootstrap in (one, two):
+        create_topic(bootstrap, topic_name, 1)
+    value = f"{topic_name}-value"
+    with pair(clusters, topic_name, a, b, schemas="require") as there:
+        a.register(value, avro("V", "f1"))
+        sync(there)
+        late = a.register(value, avro("V", "f1", "late"))
+        flow = left_behind(clusters, topic_name, tmp_path, there, late)
+        assert b.text(late) is None
+        typed(tmp_path, "tail", "replay", flow, "--yes")
+        copied = f"{there.stage().flow.source}.{topic_name}"
+    [records] = read_topic(two, copied).values()
+    assert [each.key() for each in records[10:]] == [b"late"]
+    assert b.text(late) == a.text(late)
+    b.register(value, avro("V", "f1", "late", "after"))
+
+
+@pytest.mark.parametrize("schemas", ["require", "copy"])
+def test_a_replay_names_records_whose_schema_cannot_be_copied(
+    clusters: Clusters, topic_name: str, tmp_path: Path, a: Raw, b: Raw, schemas: str
+) -> None:
+    """After the failover an application has registered another schema under the number
+    that the tail's has: if the flow requires schemas the replay is refused, and writes
+    nothing; else it warns.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    for bootstrap in (one, two):
+        create_topic(bootstrap, topic_name, 1)
+    value = f"{topic_name}-value"
+    with pair(clusters, topic_name, a, b, schemas=schemas) as there:
+        a.register(value, avro("V", "f1"))
+        sync(there)
+        late = a.register(value, avro("V", "f1", "late"))
+        flow = left_behind(clusters, topic_name, tmp_path, there, late)
+        b.register(value, avro("V", "f1", "theirs"))
+        replay = Switch(tmp_path, "tail", "replay", flow, "--yes")
+        fails = int(schemas == "require")
+        assert replay.ends() == fails
+        copied = f"{there.stage().flow.source}.{topic_name}"
+    said = "".join(replay.said)
+    assert f"{topic_name}-0: the record at offset 10 is" in said
+    assert ("export or skip it" in said) == bool(fails)
+    [records] = read_topic(two, copied).values()
+    assert len(records) == 11 - fails
+    b.register(value, avro("V", "f1", "theirs", "after"))
 
 
 @pytest.mark.full

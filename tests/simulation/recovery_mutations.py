@@ -30,6 +30,7 @@ from mirror.recovery import (
 from mirror.recovery.runner import Operator
 from mirror.recovery.stage import Done, nothing_to_undo
 from mirror.recovery.steps import STEPS, checks, drain, fence, opening, positions
+from mirror.recovery.tails import settling
 from mirror.schemas.comparing import ComparedRegistries
 from mirror.schemas.registry.values import RESERVED
 from mirror.service import beginning, ownership
@@ -361,6 +362,16 @@ def records_come_before_schemas() -> AbstractContextManager[Any]:
     return _patched(SchemaBarrier, "looks_at", lambda *_: False)
 
 
+def replays_copy_no_schemas() -> AbstractContextManager[Any]:
+    """A tail is replayed without the schemas that it needs."""
+    return _patched(settling.ReplayedSchemas, "admit", lambda *_: None)
+
+
+def replays_open_no_registry() -> AbstractContextManager[Any]:
+    """Subjects that got schemas of a tail take no others afterwards."""
+    return _patched(settling, "open_copied", lambda *_, **__: [])
+
+
 def nothing_is_ever_lost() -> AbstractContextManager[Any]:
     """A failover's report names no record that was not copied."""
     told = outcome.failover_report
@@ -454,6 +465,7 @@ OF_SWITCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         notes_are_read_before_acls, lost_journals_are_believed,
         feeds_begin_late, topics_made_again_are_the_same, registries_stay_closed,
         overtaken_operators_close, reserved_ids_stay, records_come_before_schemas,
+        replays_copy_no_schemas, replays_open_no_registry,
         nothing_is_ever_lost, no_group_reads_again,
         late_operators_call_hooks, failovers_stop_nothing,
         terms_do_not_end, what_came_back_is_copied, tails_have_a_place,

@@ -19,7 +19,7 @@ from mirror.errors import MirrorError
 from mirror.records import codecs, from_places, merge_loop, to_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from concurrent.futures import Future
 
     from mirror.clusters.cluster import Cluster
@@ -44,14 +44,20 @@ class Packer:
         *,
         stamp: Buffer,
         unwanted: Buffer = _NOTHING,
+        admit: Callable[[Buffer, int, Rows], None] = lambda *_: None,
     ) -> None:
-        """`stamp`: the header that records get; `unwanted` as of `from_places.put`."""
+        """`stamp`: the header that records get; `unwanted` as of `from_places.put`.
+        `admit` is called with the records of each batch, laid out in a buffer behind
+        the room for the batch's header, their end there, and their rows; it may refuse
+        them with an error.
+        """
         limit = topic_admin.max_message_bytes(target, [topic])
         self._limit = min(limit[topic], MERGE_BYTES)
         codec = codecs.BY_NAME.get(flow.compression)
         self._codec = codecs.NONE if codec is None else codec
         self._stamp = stamp
         self._unwanted = unwanted
+        self._admit = admit
         self._out = np.empty(MERGE_BYTES + 4096, np.uint8)
         self._runs = np.empty((_MOST_RUNS, 3), np.int64)
         self._result = np.zeros(from_places.RESULTS, np.int64)
@@ -91,13 +97,14 @@ class Packer:
                 self._out = np.empty(2 * self._out.size, np.uint8)
                 continue
             end = int(self._result[merge_loop.END])
+            self._admit(self._out, end, places[begun : int(state[0])])
             # A copy: the next batch overwrites the buffer before this one is sent.
             section = memoryview(self._out.data[HEADER_SIZE:end].tobytes())
             found.append(pack(section, self._codec, self._result, self._runs))
         return found
 
 
-def ahead(pieces: Iterator[_T]) -> Iterator[_T]:
+def ahead(pieces: Iterator[_T]) -> Generator[_T, None, None]:
     """The same pieces, of which the next one is made in a thread while the last one is
     used: the two may not ask the same cluster.
     """

@@ -11,22 +11,28 @@ Clusters that the pair feeds may have records of a tail already (`clusters_fed`)
 a failover the flow out of the cluster that died may have been ahead of the flow to the
 other one. A record that is replayed carries a header `mirror.via` for each cluster that
 has it, so that the flow there leaves it out.
+
+A record is replayed once the target's registry has its schema (`ReplayedSchemas`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+from dataclasses import dataclass, field
 from functools import partial
 import re
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from mirror.clusters.admin import topic_admin
+from mirror.clusters.cluster import Cluster
+from mirror.clusters.wire.produce import HEADER_SIZE
 from mirror.clusters.wire.write import Write
 from mirror.copying import dead_letters, provenance
-from mirror.errors import MirrorError
+from mirror.copying.schemas import KnownIds
+from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import Position
 from mirror.offsets.runs import DOWNSTREAM, Block
@@ -36,12 +42,15 @@ from mirror.proofs.explaining import NO_STAMP
 from mirror.proofs.function_results import Results
 from mirror.proofs.log_stream import LogStream, OffsetRange
 from mirror.proofs.repair_appending import in_batches
-from mirror.records import alignment, codecs, records, to_columns
+from mirror.records import alignment, codecs, merge_loop, records, to_columns
 from mirror.records.listing import listed
+from mirror.recovery.schemas import open_copied
 from mirror.recovery.tails import exporting
 from mirror.recovery.tails.packing import Packer, ahead
 from mirror.recovery.tails.survey import survey
 from mirror.recovery.tails.tail import Choice, Offsets, Order, Tail, TailPartition, Way
+from mirror.schemas.ids import IdSettler, SettledId
+from mirror.schemas.registry.registry import Registry, RequestPace
 from mirror.service import ownership
 from mirror.service.ownership import Generation
 
@@ -51,11 +60,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.transactions import Producer
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.clusters.wire.write import Placed
+    from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig
     from mirror.copying.provenance import Bytes
@@ -129,6 +138,9 @@ class TailSettling:
     """Where to export to; else the order's topic."""
     seen: Tail | None = None
     """What a survey has just found: only what is behind that is read."""
+    pair: PairConfig | None = None
+    clusters: Mapping[str, ClusterConfig] = field(default_factory=dict)
+    """By alias. Both are for a replay by a flow that copies schemas."""
 
     @property
     def way(self) -> Way:
@@ -136,11 +148,14 @@ class TailSettling:
 
 
 def settle(
-    settling: TailSettling, *, show: Callable[[int], None] = lambda _: None
+    settling: TailSettling,
+    *,
+    show: Callable[[int], None] = lambda _: None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> dict[TopicPartition, int]:
     """Settle the chosen records; returns how many, by partition. Where nothing is left
     of a partition, the position moves, whatever was chosen. `show` is called with how
-    many were settled so far.
+    many were settled so far, `warn` with what is left to do for schemas.
 
     Raises:
         FencedError: another command or a run of the flow began meanwhile; what was
@@ -152,27 +167,47 @@ def settle(
     known = progress.read(target, progress.topic_name(flow.source))
     done: dict[TopicPartition, int] = {}
     found = survey(flow, source, target, seen=settling.seen).partitions
-    if settling.way is Way.REPLAY:
-        _require_translated(settling, known, found)
-    for part in found:
-        behind = _behind(flow, part, known)
-        if part.unmoved:
-            _commit(target, owner, behind)
-        taken = chosen(part, settling.order.choice)
-        if not taken.any():
-            continue
-        offsets = part.offsets[taken]
-        cuts = cuts_of(settling.fed, part, offsets)
-        pieces = list(_pieces(offsets, part.sizes[taken], cuts))
-        copied_to = part.replayed_to
-        packed = ahead(_packed(settling, part, offsets, pieces))
+    with contextlib.ExitStack() as stack:
+        schemas: ReplayedSchemas | None = None
+        if settling.way is Way.REPLAY:
+            _require_translated(settling, known, found)
+            if flow.schemas != "off":
+                schemas = ReplayedSchemas(settling, known.generation, warn)
+                stack.enter_context(schemas)
+        for part in found:
+            for count in _settled(settling, owner, part, known, schemas):
+                done[part.key] = done.get(part.key, 0) + count
+                show(sum(done.values()))
+    return done
+
+
+def _settled(
+    settling: TailSettling,
+    owner: Producer,
+    part: TailPartition,
+    known: Progress,
+    schemas: ReplayedSchemas | None,
+) -> Iterator[int]:
+    """Settle the chosen records of one partition; how many, after each transaction."""
+    flow, target = settling.flow, settling.target
+    behind = _behind(flow, part, known)
+    if part.unmoved:
+        _commit(target, owner, behind)
+    taken = chosen(part, settling.order.choice)
+    if not taken.any():
+        return
+    offsets = part.offsets[taken]
+    cuts = cuts_of(settling.fed, part, offsets)
+    pieces = list(_pieces(offsets, part.sizes[taken], cuts))
+    copied_to = part.replayed_to
+    with contextlib.closing(
+        ahead(_packed(settling, part, offsets, pieces, schemas))
+    ) as packed:
         for number, (piece, batches) in enumerate(packed):
             moved = behind if taken.all() and number == len(pieces) - 1 else {}
             _one(settling, owner, part, piece, moved, batches, copied_to=copied_to)
             copied_to = max(copied_to, int(piece[-1]) + 1)
-            done[part.key] = done.get(part.key, 0) + len(piece)
-            show(sum(done.values()))
-    return done
+            yield len(piece)
 
 
 def _require_translated(
@@ -277,6 +312,7 @@ def _packed(
     part: TailPartition,
     offsets: Offsets,
     pieces: Sequence[Offsets],
+    schemas: ReplayedSchemas | None,
 ) -> Iterator[tuple[Offsets, Sequence[EncodedBatch]]]:
     """Each piece, with what a replay writes of it."""
     if settling.way is not Way.REPLAY:
@@ -284,9 +320,10 @@ def _packed(
             yield piece, ()
         return
     _copy_of(settling.target, part)
-    replay = Replay(
-        settling.flow, settling.terms, settling.source, settling.target, part, offsets
-    )
+    flow = settling.flow
+    if flow.is_heartbeats(part.topic) or not flow.may_have_schemas(part.topic):
+        schemas = None
+    replay = Replay(settling, part, offsets, schemas)
     for piece in pieces:
         marked = headers_for(settling.fed, part, int(piece[0]))
         batches = replay.batches(piece, marked)
@@ -417,20 +454,20 @@ def _loss(
 class Replay:
     """Goes once over one partition, from the first to the last of some offsets."""
 
-    def __init__(  # noqa: PLR0917  both clusters, and what to read
+    def __init__(
         self,
-        flow: FlowConfig,
-        terms: ProofTerms,
-        source: Cluster,
-        target: Cluster,
+        settling: TailSettling,
         part: TailPartition,
         offsets: Offsets,
+        schemas: ReplayedSchemas | None = None,
     ) -> None:
+        """`schemas`: None if the records need none."""
+        terms, where = settling.terms, f"{part.topic}-{part.partition}"
         lister: Lister = partial(listed, most_unpacked=terms.flow.max_unpacked_bytes)
         if terms.flow.transform is not None:
             lister = Results(terms.flow, part.key, terms.seen).listed
         self._stream = LogStream(
-            source,
+            settling.source,
             OffsetRange(
                 topic=part.topic, partition=part.partition, topic_id=part.topic_id,
                 first=int(offsets[0]), end=int(offsets[-1]) + 1,
@@ -439,11 +476,12 @@ class Replay:
             lister=lister,
         ).listed()  # fmt: skip
         self._packer = Packer(
-            flow, target, part.target_topic,
+            settling.flow, settling.target, part.target_topic,
             stamp=terms.seen.stamp,
             unwanted=_NOTHING if terms.flow.transform is None else _LETTER,
+            admit=_admit_all if schemas is None else partial(schemas.admit, where),
         )  # fmt: skip
-        self._where = f"{part.topic}-{part.partition}"
+        self._where = where
         self._buffer: Buffer = _NOTHING
         self._rest: Rows = np.empty((0, to_columns.PLACE_COLUMNS), np.int64)
 
@@ -474,6 +512,111 @@ class Replay:
             if some is None:
                 return found
             self._buffer, self._rest = some.buffer, some.places
+
+
+# ---- schemas of what is replayed ----
+
+
+def _admit_all(_records: Buffer, _end: int, _places: Rows) -> None:
+    """They need no schemas."""
+
+
+class ReplayedSchemas:
+    """Sees to it that the target has the schema of each record that is replayed: the
+    flow, which rests, copies none any more.
+
+    The target is active, so applications register there: a subject that gets a version
+    of the source's takes none of theirs until the replay ends, and that version must
+    not be another one there. Pairs keep ids (schemas_ids).
+    """
+
+    def __init__(
+        self, settling: TailSettling, generation: str, warn: Callable[[str], None]
+    ) -> None:
+        """`generation`: the replay's; `warn` is called with what is left to do by
+        hand.
+        """
+        flow = self._flow = settling.flow
+        assert settling.pair is not None
+        self._pair, self._generation, self._warn = settling.pair, generation, warn
+        rate = flow.schemas_requests_per_second
+        self._source, self._registry = (
+            Registry(settling.clusters[alias], pace=RequestPace(rate))
+            for alias in (flow.source, flow.target)
+        )
+        # Of its own: schemas are copied while the last piece is written.
+        self._target = Cluster(
+            settling.clusters[flow.target],
+            client_id="mirror.tail",
+            cluster_id=settling.target.cluster_id,
+        )
+        self._known = progress.ProgressReader(
+            self._target, progress.topic_name(flow.source)
+        )
+        self._ids = KnownIds()
+        self._settler = IdSettler(
+            flow=flow, source=self._source, target=self._registry,
+            cluster=self._connected, going_on=self._may_write,
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        alias, pair, flow = self._flow.target, self._pair, self._flow
+        remedy = f"run `mirror schema open {alias}`"
+        try:
+            target, registry = self._connected(), self._registry
+            refused = open_copied(pair, flow, target, registry, hold=self._hold)
+        except MirrorError as error:
+            self._warn(f"the registry of {alias} may not be open: {error}; {remedy}")
+        else:
+            for each in refused:
+                self._warn(f"the registry of {alias} is not open: {each}; {remedy}")
+        finally:
+            self._source.close()
+            self._registry.close()
+            self._target.close()
+
+    def admit(self, where: str, records: Buffer, end: int, places: Rows) -> None:
+        """As `Packer` calls it. `where`: what they are of, for people.
+
+        Raises:
+            MirrorError: the target may not have the schema of one, and the flow
+                requires it.
+        """
+        row = np.zeros((1, merge_loop.MERGE_COLUMNS), np.int64)
+        row[0, merge_loop.SOURCE_AT] = HEADER_SIZE
+        row[0, merge_loop.SOURCE_END] = end
+        row[0, merge_loop.RECORDS] = len(places)
+        row[0, merge_loop.LAST_DELTA] = len(places) - 1
+        while (found := self._ids.cut(records, row, 0, provenance.none())).unknown:
+            number, guid = found.unknown[0]
+            settled = self._settler.settle(number, guid)
+            if settled.reason:
+                offset = places[found.offset, to_columns.OFFSET]
+                record = f"{where}: the record at offset {offset}"
+                if self._flow.requires_schemas:
+                    raise MirrorError(
+                        f"{record} is not replayed: {settled.reason}; export or skip it"
+                    )
+                self._warn(f"{record} is replayed, and {settled.reason}")
+                settled = SettledId()
+            self._ids.settled({number: settled})
+
+    def _connected(self) -> Cluster:
+        if not self._target.cluster_id:
+            self._target.connect()
+        return self._target
+
+    def _may_write(self) -> bool:
+        """Whether the replay still owns the flow: a registry fences nobody."""
+        self._connected()
+        return self._known.read(wait=False).generation == self._generation
+
+    def _hold(self) -> None:
+        if not self._may_write():
+            raise FencedError("another command or a run of the flow began meanwhile")
 
 
 # ---- clusters that a pair feeds ----
