@@ -111,7 +111,7 @@ def run(seed: int, *, kind: str = COPYING, faults: bool = True) -> Verdict:
     ):
         try:
             if kind == SWITCHES:
-                records = switches.history(network, with_faults=faults)
+                records = switches.history(network, seed, with_faults=faults)
             else:
                 records = _history(seed, network, kind=kind, faults=faults)
         except (WrongError, StuckError) as error:

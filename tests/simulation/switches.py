@@ -159,7 +159,9 @@ class _Hit:
 class _Switches:
     """One history."""
 
-    def __init__(self, world: World, clusters: dict[str, ModelCluster]) -> None:
+    def __init__(
+        self, world: World, clusters: dict[str, ModelCluster], seed: int
+    ) -> None:
         self.world = world
         self.clusters = clusters
         random = world.random
@@ -178,6 +180,8 @@ class _Switches:
         self.same = self.keeps_names and not feeding and random.random() < 0.7
         """Whether copies have the same offsets. Nobody may write to both clusters."""
         acl = acl or self.same
+        fills = self.same and seed % 2 == 1
+        """Whether producers use transactions all the same (`fill: visible`)."""
         begins = {"start": random.choice(("earliest", "latest"))}
         self.registries: dict[str, ModelRegistry] = {}
         """By the host that is in addresses; empty: no schemas are copied."""
@@ -205,6 +209,7 @@ class _Switches:
                 "emit_heartbeats": False,
                 "policy": "identity" if self.keeps_names else "default",
                 "offsets": "same" if self.same else "translated",
+                "fill": "visible" if fills else "refuse",
                 "schemas": "require" if self.registries else "off",
                 "schemas_seconds": 5,
             },
@@ -263,7 +268,7 @@ class _Switches:
         self.hit = _Hit(self.services)
         self.producer = Producer(clusters, "A")
         self.producer.schema_id = self._schema_id
-        self.producer.with_transactions = not self.same
+        self.producer.with_transactions = fills or not self.same
         self.producer.eager = acl and random.random() < 0.3
         self.consumer = Consumer(clusters)
         self.consumer.given_up = self._given_up
@@ -1286,7 +1291,8 @@ def _left(
 
 
 def _keyed(log: PartitionLog, first: int) -> list[tuple[int, bytes | None]]:
-    return [(offset, key) for offset, key, _ in committed(log, first)]
+    """Without fillers, which alone have no key."""
+    return [(offset, key) for offset, key, _ in committed(log, first) if key]
 
 
 def _keys(topic: Topic) -> set[bytes]:
@@ -1311,7 +1317,7 @@ _GRANTED: set[administration.Acl] = {
 }  # fmt: skip
 
 
-def history(net: Network, *, with_faults: bool) -> int:
+def history(net: Network, seed: int, *, with_faults: bool) -> int:
     """One history; returns how many records were written.
 
     Raises:
@@ -1325,7 +1331,7 @@ def history(net: Network, *, with_faults: bool) -> int:
         )
         for alias in "AB"
     }  # fmt: skip
-    switches = _Switches(world, clusters)
+    switches = _Switches(world, clusters, seed)
     hit: Any = switches.hit
     trouble = Faults(
         net, (*clusters.values(),), hit, switches.producer, hit, kinds=_STRIKES,
