@@ -168,7 +168,7 @@ class Slot:
             max_bytes=FETCH_BYTES, partition_max_bytes=PARTITION_BYTES,
             rack=flow.rack or "", linger_ms=longest_linger_ms(flow),
         )  # fmt: skip
-        records = TransactionRecords.of(flow.source, flow.separator)
+        records = TransactionRecords.for_source(flow.source, flow.separator)
         self._writer = TargetWriter(self._target, records, flow, slot=number)
         if flow.offsets == "same":
             # Only here: it loads loops that other flows do not need.

@@ -123,7 +123,7 @@ class TransactionRecords:
     losses: TopicPartition
 
     @classmethod
-    def of(cls, source_alias: str, separator: str) -> TransactionRecords:
+    def for_source(cls, source_alias: str, separator: str) -> TransactionRecords:
         return cls(
             progress=(progress.topic_name(source_alias), 0),
             offset_map=(runs.topic_name(source_alias, separator), 0),

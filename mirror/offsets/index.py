@@ -544,7 +544,9 @@ class LateRuns:
         )
         self._blocks[key] = [each for each in cut if len(each.runs)]
 
-    def of(self, key: TopicPartition, topic_id: UUID, copy_id: UUID | None) -> RunArray:
+    def runs_of(
+        self, key: TopicPartition, topic_id: UUID, copy_id: UUID | None
+    ) -> RunArray:
         """Those of one topic on the source and one copy; they ascend on the target."""
         return np.concatenate(
             [

@@ -324,7 +324,8 @@ class OffsetMap:
                 return np.empty((0, 3), np.int64)
             self._look_for(key)
             copy_id = self._logs[key].topic_id
-            return self._map.late.of(key, track.there(copy_id)[-1].topic_id, copy_id)
+            topic_id = track.there(copy_id)[-1].topic_id
+            return self._map.late.runs_of(key, topic_id, copy_id)
 
     @property
     def is_whole(self) -> bool:

@@ -106,7 +106,7 @@ class ServiceProofs:
         if self._wanted:
             threading.Thread(target=runner.warm_up, daemon=True).start()
 
-    def of(
+    def of_flow(
         self, flow: FlowConfig, config: MirrorConfig, store: StatusStore
     ) -> FlowProofs:
         """For one flow; `config` has all of them."""

@@ -173,7 +173,7 @@ class Costs:
             return _PROBE
         return max(int(count / self._slope(topic)), 1)
 
-    def of(self, work: Range) -> float:
+    def of_range(self, work: Range) -> float:
         """What a range costs."""
         if work.unknown:  # it is not read
             return 0.0
@@ -232,7 +232,7 @@ def prefix(ranges: Iterable[Range], left: float, costs: Costs) -> list[Range]:
         if work.is_late:
             late.append(work)
             continue
-        left -= costs.of(work)
+        left -= costs.of_range(work)
         if left < 0:
             break
         chosen.append(work)

@@ -106,8 +106,8 @@ class ProofSurvey:
         known = self.known
         return ranges_of(
             of, self.files.runs_of(of.key), known.older.get(of.key, NO_RUNS),
-            late=known.late.of(of.key, of.topic_id, of.copy_id), fenced=self.fenced,
-            whole=known.whole, most=most, picked=picked,
+            late=known.late.runs_of(of.key, of.topic_id, of.copy_id),
+            fenced=self.fenced, whole=known.whole, most=most, picked=picked,
         )  # fmt: skip
 
 

@@ -141,7 +141,7 @@ class Assignments:
         self._same = same
         self._last: dict[tuple[MirroredTopic, float], tuple[Assignment, ...]] = {}
 
-    def of(self, found: TopicsResult, pauses: Pauses) -> tuple[Assignment, ...]:
+    def assign(self, found: TopicsResult, pauses: Pauses) -> tuple[Assignment, ...]:
         """Those of a look's topics, in its order."""
         keys = (
             (topic, pauses.since(topic.topic))

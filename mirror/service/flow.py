@@ -120,7 +120,7 @@ class Flow:
             problems=self.problems,
             topics=self._topics,
             pairs=pairs,
-            proofs=None if proofs is None else proofs.of(flow, config, store),
+            proofs=None if proofs is None else proofs.of_flow(flow, config, store),
             unsafe=self._begin_again,
         )
         self._placement = Placement()

@@ -177,7 +177,7 @@ class Leases:
         if self._must_decide(found):
             self.begin_again()
             return
-        assignments = self._made.of(found, pauses)
+        assignments = self._made.assign(found, pauses)
         if assignments == self._assignments:
             return
         self._assignments = assignments

@@ -560,7 +560,7 @@ def complete_transactions(
         UnreachableError: something may be open where the flow keeps its state.
     """
     name = flow.replication_policy.target_topic
-    own = TransactionRecords.of(flow.source, flow.separator)
+    own = TransactionRecords.for_source(flow.source, flow.separator)
     others: set[TopicPartition] = set()
     if (dead := flow.dead_letter_topic) is not None:
         others |= {(dead, n) for n in target.topics([dead])[dead].leaders}

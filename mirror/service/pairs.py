@@ -91,7 +91,7 @@ class PairFollower:
         self._noted: dict[str, RoleNote] = {}
         """What flows know of pairs, by their names."""
         self._known = {
-            each.name: KnownPair.of(each, {}) for each in self._pairs.values()
+            each.name: KnownPair.read(each, {}) for each in self._pairs.values()
         }
         """What the journals together say, worked out once per entry that is new."""
         self._incomplete = set(self._members)
@@ -401,7 +401,7 @@ class PairFollower:
     def _work_out(self, pair: PairConfig) -> None:
         journals = {each: self._members[each].entries for each in pair.members}
         noted = self._noted.get(pair.name)
-        self._known[pair.name] = KnownPair.of(pair, journals, noted)
+        self._known[pair.name] = KnownPair.read(pair, journals, noted)
 
     @progress.reading_once()
     def _read_role_notes(self, alias: str, cluster: Cluster) -> None:
@@ -568,7 +568,7 @@ class KnownPair:
     """The active cluster by each member's own journal; empty if it has no role."""
 
     @classmethod
-    def of(
+    def read(
         cls,
         pair: PairConfig,
         journals: Mapping[str, tuple[Entry, ...]],

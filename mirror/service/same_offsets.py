@@ -142,7 +142,7 @@ def decide(  # noqa: PLR0913  what is known, and what was found before
     in_pair = bool(config.pairs_of(flow.source, flow.target))
     new = _notes(target, judged, known, in_pair=in_pair)
     ended = {
-        topic: replace(note, ended=ends.of(topic))
+        topic: replace(note, ended=ends.of_topic(topic))
         for topic, note in judged.ending.items()
         if topic not in ends.unknown
     }
@@ -306,7 +306,7 @@ class _Ends:
     blocks: Sequence[Block]
     """For the offset map."""
 
-    def of(self, topic: str) -> dict[int, int]:
+    def of_topic(self, topic: str) -> dict[int, int]:
         """Where its copy ends, by partition."""
         return {n: end for (name, n), end in self.known.items() if name == topic}
 

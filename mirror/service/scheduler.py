@@ -228,7 +228,7 @@ class FlowProofs(Protocol):
 class ServiceProofs(Protocol):
     """Proves copies while a service runs, one task at a time."""
 
-    def of(
+    def of_flow(
         self, flow: FlowConfig, config: MirrorConfig, store: StatusStore
     ) -> FlowProofs:
         """For one flow; `config` has all of them."""

@@ -96,36 +96,6 @@ class AclPlan:
             bridges=those(self.bridges),
         )
 
-    def document(self) -> dict[str, Any]:
-        """As JSON; `of` reads it. ACLs that differ by name only are one row."""
-        return {
-            "by": self.by,
-            "adds": _rows(self.adds),
-            "removes": _rows(self.removes),
-            "bridges": _rows(self.bridges),
-            "topics": list(self.topics),
-            "remarks": list(self.remarks),
-        }
-
-    @classmethod
-    def of(cls, document: Any) -> AclPlan:
-        """What `document` returned.
-
-        Raises:
-            ClusterError: it is damaged.
-        """
-        try:
-            return cls(
-                by=str(document["by"]),
-                adds=_acls(document["adds"]),
-                removes=_acls(document["removes"]),
-                bridges=_acls(document["bridges"]),
-                topics=tuple(map(str, document["topics"])),
-                remarks=tuple(map(str, document["remarks"])),
-            )
-        except MALFORMED as error:
-            raise ClusterError(f"a plan of ACLs is damaged: {error!r}") from error
-
 
 class AclNotes:
     """What was read when this was created, updated by `note`."""
@@ -296,21 +266,6 @@ def _record(by: str, acl: Acl, change: AclChange) -> tuple[bytes, bytes]:
     return key.encode(), json.dumps({"version": _VERSION, "change": change}).encode()
 
 
-def _rows(acls: Iterable[Acl]) -> list[dict[str, Any]]:
-    names: dict[Acl, list[str]] = {}
-    for acl in acls:
-        names.setdefault(replace(acl, name=""), []).append(acl.name)
-    return [{**asdict(acl), "name": named} for acl, named in names.items()]
-
-
-def _acls(rows: Any) -> tuple[Acl, ...]:
-    return tuple(
-        Acl(**{k: str(v) for k, v in {**row, "name": name}.items()})
-        for row in rows
-        for name in row["name"]
-    )
-
-
 # ---- what flows have added ----
 
 _CLAIM_VERSION = 1
@@ -349,7 +304,7 @@ class AclOwnership:
         owned = {name: dict(each) for name, each in self._by_source.items() if each}
         return owned, self.notes.contents
 
-    def of(self, source: str) -> Mapping[Binding, Via]:
+    def of_source(self, source: str) -> Mapping[Binding, Via]:
         """What flows from this source have added, and through which clusters."""
         return self._by_source.get(source, {})
 

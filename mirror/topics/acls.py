@@ -191,7 +191,7 @@ def _find(
     plan = changes(
         wanted,
         present=present,
-        ours=[b for b in owned.of(flow.source) if not rests(b.topic)],
+        ours=[b for b in owned.of_source(flow.source) if not rests(b.topic)],
         others=owned.of_others(flow.source),
     )
     found = AclsResult(

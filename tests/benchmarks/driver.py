@@ -141,7 +141,7 @@ class _Driver:
         return self.plan()
 
     def _of_topics(self) -> tuple[Assignment, ...]:
-        return self._made.of(TopicsResult(topics=tuple(self._topics)), Pauses())
+        return self._made.assign(TopicsResult(topics=tuple(self._topics)), Pauses())
 
     def plan_moved(self) -> int:
         self._slots += 1

@@ -105,9 +105,9 @@ def only(config: ClusterConfig) -> MirrorConfig:
 
 
 def plan(own: Cluster, config: ClusterConfig, topics: list[str], pair: str) -> AclPlan:
-    """What a step of a switch would lay, as it comes back from a journal."""
-    made = fences.plan_fence(fences.look(own, only(config), topics), topics, pair=pair)
-    return AclPlan.of(made.document())
+    """What a step of a switch would lay."""
+    known = fences.look(own, only(config), topics)
+    return fences.plan_fence(known, topics, pair=pair)
 
 
 def one_by_one(changes: Iterable[Any], _most: int) -> Iterator[list[Any]]:
@@ -730,7 +730,7 @@ def test_rights_move_with_producers(
             here=fences.look(target, only(config_of_b), ()),
             own=[config.own_principal],
         )
-        fences.lay(target, AclPlan.of(granted.document()))
+        fences.lay(target, granted)
         assert write(alice, topic_name) == write(bob, topic_name) == ""
         client = transactional(standby, topic_name)
         client.commit_transaction(30)

@@ -636,6 +636,52 @@ def test_holes_are_filled(
     assert sum(counted.values()) >= sum(told.values()) > 0
 
 
+@pytest.mark.full
+def test_a_flow_that_wants_no_fillers_any_more(
+    clusters: Mapping[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A copy with fillers, whose flow is then set to `fill: refuse`: from the next hole
+    on it has offsets of its own, which the status says, and it keeps them when fillers
+    are wanted again. Each record is there once, a group is translated across the place,
+    and a proof finds nothing.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, 1)
+    writer, copy = (
+        Application(topic_name, 1, "", transactions=True),
+        f"BACK.{topic_name}",
+    )
+    file = tmp_path / "mirror.yaml"
+    there: list[int] = []
+    for fill, exact in (("visible", True), ("refuse", False), ("visible", False)):
+        config = config_for(
+            source, target, alias="BACK", topics=[topic_name], tasks=1, fill=fill,
+            offsets="same", on_hole="translate", sync_group_offsets=True,
+            sync_group_offsets_seconds=1, groups=["back-readers"],
+        )  # fmt: skip
+        with RunningMirror(config, tmp_path) as mirror:
+            mirror.wait_running()
+            for _ in range(3):
+                assert writer.write(source, 5)
+            mirror.wait_copied(source, topic_name)
+            before, there = there, [each[0] for each in log_of(source, topic_name)[0]]
+            here = [each[0] for each in _records(target, copy)[0]]
+            assert (here == there) == exact
+            assert here[: len(before)] == before or not exact
+            reader = _consumer(source, "back-readers")
+            commit_offsets(reader, [TopicPartition(topic_name, 0, there[-2])])
+            reader.close()
+            wait_for(lambda at=here[-2]: committed(target, "back-readers", copy) == at)
+            if fill == "refuse":
+                shown = json.dumps(mirror.status())
+                assert f"offset {before[-1] + 1} of partition 0" in shown, shown
+            proof = answered("verify", "--flow", "BACK->B", "-c", file)
+            assert proof.returncode == 0, proof.stdout + proof.stderr
+            assert mirror.terminate() == 0
+        records = [each[1:] for each in _records(target, copy)[0]]
+        assert records == _content(source, topic_name)
+
+
 def _content(bootstrap: str, topic: str) -> list[tuple[object, ...]]:
     """The records of partition 0, without their offsets."""
     return [each[1:] for each in log_of(bootstrap, topic)[0]]

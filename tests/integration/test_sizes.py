@@ -136,7 +136,7 @@ def test_a_transaction_with_ten_thousand_losses(
     """
     bootstrap = clusters["b"].bootstrap
     take_ownership(flow, cluster, cluster, slots=1, partitions={})
-    records = TransactionRecords.of(flow.source, flow.separator)
+    records = TransactionRecords.for_source(flow.source, flow.separator)
     writer = TargetWriter(cluster, records, flow, slot=0)
     writer.take_over()
     rewriter: Any = None

@@ -95,7 +95,7 @@ def test_without_permission(
             (problem,) = result.problems
             assert "User:alice READ" in problem
             assert "AUTHORIZATION_FAILED" in problem
-            owned = AclOwnership(made.reach("B")).of("A")
+            owned = AclOwnership(made.reach("B")).of_source("A")
             assert not any(topic_name in binding.topic for binding in owned)
     finally:
         for operation, name, more in rights:
@@ -269,7 +269,7 @@ def test_a_crash_after_the_note(
                 made.sync_acls()
         settle(made)
         assert acls_of(ends["B"], about=topic_name) == set()
-        owned = AclOwnership(made.reach("B")).of("A")
+        owned = AclOwnership(made.reach("B")).of_source("A")
         assert not any(topic_name in binding.topic for binding in owned)
 
 

@@ -188,8 +188,8 @@ def test_what_is_as_before_is_the_same_object():
     a lease is planned, and the others are compared by identity.
     """
     made = Assignments()
-    first = made.of(looked(("a", 2), ("b", 1)), Pauses())
-    then = made.of(looked(("a", 2), ("b", 2), ("c", 1)), Pauses())
+    first = made.assign(looked(("a", 2), ("b", 1)), Pauses())
+    then = made.assign(looked(("a", 2), ("b", 2), ("c", 1)), Pauses())
 
     assert [(a.topic, a.partition) for a in then] == [
         ("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 0),

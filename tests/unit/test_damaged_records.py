@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,17 +28,8 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
     "repairs": partial(control.decode_repair, "A->B"),
     "acls": partial(acl_notes.decode_claim, b"{}"),
     "notes of ACLs": partial(acl_notes.decode, b"{}"),
-    "plans of ACLs": lambda value: acl_notes.AclPlan.of(_json(value)),
     "Connect's offsets": mirrormaker.parse_value,
 }
-
-
-def _json(value: bytes) -> Any:
-    """As far as it is JSON: a journal has read it."""
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return None
 
 
 @pytest.mark.parametrize(

@@ -40,15 +40,15 @@ def known(kind: Kind, epoch: int) -> KnownPair:
         source=PAIR.other_than(target), target=target, step=roles.ROLE,
         state=StepState.DONE, at=1.0, by="me",
     )  # fmt: skip
-    return KnownPair.of(PAIR, {"A": (made,)})
+    return KnownPair.read(PAIR, {"A": (made,)})
 
 
 def test_the_flow_out_of_the_active_cluster_feeds() -> None:
     """Without a role nothing is known. After a failover the other flow rests at once;
     after a switch, once the target says that the first one has taken over.
     """
-    assert KnownPair.of(PAIR, {}).may_feed("A", 0) is None
-    first = KnownPair.of(PAIR, {"A": roles.first_role(PAIR, at=1.0, by="me")})
+    assert KnownPair.read(PAIR, {}).may_feed("A", 0) is None
+    first = KnownPair.read(PAIR, {"A": roles.first_role(PAIR, at=1.0, by="me")})
     assert (first.may_feed("A", 0), first.may_feed("B", 0)) == (True, False)
     failed_over = known(Kind.FAILOVER, 2)
     assert (failed_over.may_feed("A", 0), failed_over.may_feed("B", 0)) == (False, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from hypothesis import event, given, settings
@@ -12,11 +11,12 @@ import pytest
 from mirror.clusters.admin.acls import Acl
 from mirror.errors import FenceError
 from mirror.topics import fences
-from mirror.topics.acl_notes import AclPlan
 from mirror.topics.fences import EVERYONE, KnownGrants
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from mirror.topics.acl_notes import AclPlan
 
 pytestmark = pytest.mark.unit
 
@@ -122,14 +122,12 @@ def test_only_writing_is_taken_and_only_there(
         everyone=everyone,
     )  # fmt: skip
     try:
-        made = fences.plan_fence(known, fenced, pair="A<->B")
+        plan = fences.plan_fence(known, fenced, pair="A<->B")
     except FenceError:
         event("refused")
         assert any(acl.principal == EVERYONE for acl in acls)
         fenced = fenced.difference(fences.obstacles(known, fenced))
-        made = fences.plan_fence(known, fenced, pair="A<->B")
-    plan = AclPlan.of(json.loads(json.dumps(made.document())))  # from a journal
-    assert plan.changes == made.changes
+        plan = fences.plan_fence(known, fenced, pair="A<->B")
     before = set(acls)
     # A right to topics that do not exist yet goes with the grant to everyone.
     later = {("WRITE", LATER)} if plan.removes else set()

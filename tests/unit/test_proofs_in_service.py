@@ -349,7 +349,7 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 def _of(service: ServiceProofs, flow: Any) -> tuple[FlowProofs, StatusStore]:
     store = StatusStore((_FLOW,))
-    return service.of(flow, _CONFIG, store), store
+    return service.of_flow(flow, _CONFIG, store), store
 
 
 def _begin(service: ServiceProofs) -> None:

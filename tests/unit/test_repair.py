@@ -69,12 +69,12 @@ def test_a_log_that_fell_behind_takes_late_records_with_it() -> None:
     late.add(BLOCK)
     late.truncate_from(replace(BLOCK, runs=_runs((30, 104, 5))))
     late.truncate_from(replace(BLOCK, copy_id=uuid.UUID(int=9), runs=_runs((0, 0, 5))))
-    assert late.of(KEY, ID, COPY_ID).tolist() == BLOCK.runs.tolist()
-    assert not len(late.of(KEY, ID, uuid.UUID(int=9)))
-    assert not len(late.of(KEY, uuid.UUID(int=9), COPY_ID))
+    assert late.runs_of(KEY, ID, COPY_ID).tolist() == BLOCK.runs.tolist()
+    assert not len(late.runs_of(KEY, ID, uuid.UUID(int=9)))
+    assert not len(late.runs_of(KEY, uuid.UUID(int=9), COPY_ID))
 
     late.truncate_from(replace(BLOCK, runs=_runs((30, 101, 5))))
-    assert late.of(KEY, ID, COPY_ID).tolist() == [[3, 100, 1]]
+    assert late.runs_of(KEY, ID, COPY_ID).tolist() == [[3, 100, 1]]
 
 
 def _of(first: int, target: int, *, continues: bool = False) -> CopiedPartition:

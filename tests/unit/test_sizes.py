@@ -156,7 +156,7 @@ def test_records_of_a_large_transaction_and_of_a_small_one() -> None:
     """The records of a transaction with 10,000 partitions are in batches that any topic
     accepts; a small one still writes one batch to each of its topics.
     """
-    own = TransactionRecords.of("A", ".")
+    own = TransactionRecords.for_source("A", ".")
     rewriter: Any = None
     for count in (1, 10_000):
         transaction = PendingTransaction(rewriter=rewriter)

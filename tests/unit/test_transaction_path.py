@@ -21,7 +21,7 @@ from mirror.status.values import Counts
 pytestmark = pytest.mark.unit
 
 COPY = ("A.t", 0)
-RECORDS = TransactionRecords.of("A", ".")
+RECORDS = TransactionRecords.for_source("A", ".")
 NO_WORDS: Any = {}
 
 

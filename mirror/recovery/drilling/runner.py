@@ -427,7 +427,7 @@ _GB = 1e9
 def _disks(seen: Seen) -> Iterable[Finding]:
     source, target = seen.stage.source, seen.stage.target
 
-    def of(cluster: Cluster) -> tuple[brokers.Disk, ...]:
+    def disks_of(cluster: Cluster) -> tuple[brokers.Disk, ...]:
         try:
             return brokers.disks(cluster)
         except AuthorizationError:
@@ -439,8 +439,8 @@ def _disks(seen: Seen) -> Iterable[Finding]:
         seen.copies,
         here=brokers.replicas(target, seen.copies.values()),
         there=brokers.replicas(source, seen.copies),
-        disks_here=of(target),
-        disks_there=of(source),
+        disks_here=disks_of(target),
+        disks_there=disks_of(source),
     )
 
 
