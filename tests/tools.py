@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 
-from mirror.playground import registry
+from tests.harness import registry_process as registry
 
 REQUIRE = "MIRROR_TEST_REQUIRE"
 """The variable with the tools, parted by spaces, without which tests fail."""

@@ -27,7 +27,6 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 import psutil
 
 from mirror.playground.brokers import playground
-from mirror.playground.registry import AXONOPS_PROGRAM, axonops
 from mirror.records.schema_id_map import IdMap
 from mirror.records.schema_ids import Numbers
 from mirror.schemas.registry.registry import RequestPace
@@ -36,13 +35,14 @@ from mirror.status.states import SchemaState
 from tests import tools
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
+from tests.harness.registry_process import AXONOPS_PROGRAM, axonops
 from tests.harness.schemas import JSON, Raw, SchemaSides, avro
 from tests.harness.slots import RunningLease, SparklessFlow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mirror.playground.registry import RegistryProcess
+    from tests.harness.registry_process import RegistryProcess
 
 _FILLING = 4
 _LOOKS = 13

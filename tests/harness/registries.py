@@ -19,19 +19,19 @@ import urllib.request
 import pytest
 
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.playground.registry import (
+from mirror.schemas.registry.registry import Registry
+from tests import tools
+from tests.harness.registry_process import (
     AXONOPS_PROGRAM,
     apicurio,
     axonops,
 )
-from mirror.schemas.registry.registry import Registry
-from tests import tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mirror.playground.registry import RegistryProcess
+    from tests.harness.registry_process import RegistryProcess
 
 GIVEN = "MIRROR_TEST_REGISTRIES"
 _GIVEN = [url for url in os.environ.get(GIVEN, "").split(",") if url.strip()]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.playground.registry import RegistryProcess
+    from tests.harness.registry_process import RegistryProcess
     from tests.harness.service import RunningMirror
     from tests.harness.slots import SparklessFlow
     from tests.harness.standing import StandingMirror

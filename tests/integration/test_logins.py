@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from mirror.config.schema import MirrorConfig
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.playground.registry import RegistryProcess
+    from tests.harness.registry_process import RegistryProcess
 
 pytestmark = pytest.mark.integration
 

@@ -14,11 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.errors import RegistryError
-from mirror.playground.registry import (
-    AXONOPS_PROGRAM,
-    apicurio,
-    axonops,
-)
 from mirror.schemas.claims import Before, ClaimOf
 from mirror.schemas.registry.values import Subject
 from mirror.schemas.rules import RegistryWrite
@@ -26,6 +21,11 @@ from mirror.schemas.sync import look, sync
 from mirror.schemas.writing import SchemaWriter
 from mirror.status.states import SchemaState
 from tests import tools
+from tests.harness.registry_process import (
+    AXONOPS_PROGRAM,
+    apicurio,
+    axonops,
+)
 from tests.harness.registry_proxy import RegistryProxy
 from tests.harness.schemas import Raw, SchemaSides, avro, reason, states
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.playground.registry import RegistryProcess
+    from tests.harness.registry_process import RegistryProcess
 
     Clusters = dict[str, PlaygroundCluster]
 

@@ -19,12 +19,12 @@ from mirror.checks.check import check
 from mirror.checks.finding import State
 from mirror.checks.plan import plan
 from mirror.cli.main import app
-from mirror.playground.registry import apicurio
 from mirror.status.states import SchemaState
 from tests.harness import registries
 from tests.harness.admin import create_topic
 from tests.harness.counters import counter
 from tests.harness.load import producer, send
+from tests.harness.registry_process import apicurio
 from tests.harness.registry_proxy import RegistryProxy
 from tests.harness.schemas import Raw, SchemaSides, avro
 from tests.harness.service import config_for
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from click.testing import Result
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.playground.registry import RegistryProcess
+    from tests.harness.registry_process import RegistryProcess
     from tests.harness.service import RunningMirror
     from tests.harness.standing import StandingMirror
 

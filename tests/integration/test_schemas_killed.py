@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.playground.registry import RegistryProcess
+    from tests.harness.registry_process import RegistryProcess
 
     Clusters = dict[str, PlaygroundCluster]
 

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.playground.registry import RegistryProcess
     from mirror.recovery.drilling.runner import Drill
     from mirror.recovery.stage import Finding
+    from tests.harness.registry_process import RegistryProcess
 
     Clusters = dict[str, PlaygroundCluster]
 

@@ -20,13 +20,13 @@ import pytest
 from mirror.checks.check import check
 from mirror.checks.finding import State
 from mirror.config.schema import MirrorConfig
-from mirror.playground.registry import MORE_TOPICS, apicurio
 from mirror.policy.naming import SCHEMAS
 from mirror.topics import topics
 from tests.harness.admin import create_topic, delete_topic
 from tests.harness.configurations import configuration
 from tests.harness.load import producer
 from tests.harness.metadata import overrides
+from tests.harness.registry_process import MORE_TOPICS, apicurio
 from tests.harness.schemas import Raw, avro
 from tests.harness.slots import RunningLease, SparklessFlow, copy_until
 from tests.harness.waiting import wait_for

@@ -18,7 +18,6 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from mirror.playground.registry import apicurio
 from mirror.schemas import modes
 from mirror.schemas.claims import topic_name, translations
 from mirror.schemas.ids import IdSettler
@@ -26,6 +25,7 @@ from mirror.schemas.registry.values import Subject
 from mirror.schemas.sync import look, sync
 from mirror.status.states import SchemaState
 from tests.harness.registries import axonops_here
+from tests.harness.registry_process import apicurio
 from tests.harness.registry_proxy import RegistryProxy
 from tests.harness.schemas import RESERVED, Raw, SchemaSides, avro, reason, states
 from tests.harness.witness import read_topic
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from click.testing import Result
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.playground.registry import RegistryProcess
     from mirror.schemas.ids import SettledId
+    from tests.harness.registry_process import RegistryProcess
 
     Clusters = dict[str, PlaygroundCluster]
 

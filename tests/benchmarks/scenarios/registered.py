@@ -10,11 +10,11 @@ from functools import partial
 import struct
 from typing import TYPE_CHECKING, ClassVar
 
-from mirror.playground.registry import AXONOPS_PROGRAM, axonops
 from tests import tools
 from tests.benchmarks import payloads
 from tests.benchmarks.columns import Column
 from tests.benchmarks.scenarios.copying import Copying
+from tests.harness.registry_process import AXONOPS_PROGRAM, axonops
 from tests.harness.schemas import Raw, avro
 
 if TYPE_CHECKING:
