@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import ConfigError
-from mirror.offsets import checkpoints, offset_map
+from mirror.offsets import checkpoints, translation
 from mirror.offsets.checkpoints import checkpoints_topic
 from mirror.policy.choice import make_policy
 from mirror.policy.naming import HEARTBEATS, is_internal
@@ -107,7 +107,7 @@ class MirrorClient:
         """
         topic = checkpoints_topic(source, self._mm2_separator)
         found = checkpoints.read(self._connected(), topic).get(group, {})
-        there = offset_map.read_logs(self._cluster, found.keys())
+        there = translation.read_logs(self._cluster, found.keys())
         return {
             TopicPartition(*key): OffsetAndMetadata(
                 there[key].below_end(each.downstream)

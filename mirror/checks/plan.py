@@ -20,7 +20,7 @@ from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.clusters.reach import Reach
 from mirror.config import own_topics, scopes
 from mirror.errors import ClusterError
-from mirror.offsets import checkpoints, progress
+from mirror.offsets import checkpoints, group_offset_sync, progress
 from mirror.offsets.checkpoints import checkpoints_topic
 from mirror.offsets.group_survey import copies, known_of
 from mirror.offsets.groups import look
@@ -530,9 +530,11 @@ def group_moves(
     wanted = settable.known
     # Brokers create the topic for groups when they are first asked for one.
     if target.topics([_GROUPS])[_GROUPS].error == codes.UNKNOWN_TOPIC_OR_PARTITION:
-        steps = checkpoints.first_steps(wanted)
+        steps = group_offset_sync.first_steps(wanted)
     else:
-        steps = checkpoints.steps_due(target, {g: p for g, p in wanted.items() if p})
+        steps = group_offset_sync.steps_due(
+            target, {g: p for g, p in wanted.items() if p}
+        )
     moves = [
         GroupMove(
             cluster=flow.target,

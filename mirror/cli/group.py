@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.offsets.group_survey import GroupSurvey, OffsetAnswer, SurveyedGroup
     from mirror.offsets.joint import JointMap
-    from mirror.offsets.offset_map import OffsetMap
+    from mirror.offsets.translation import OffsetMap
     from mirror.topics.merging import Merging
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mirror.copying.provenance import Provenance
     from mirror.offsets.progress import Position
     from mirror.records.batch import Buffer, Rows
-    from mirror.records.schema_id_map import IdMap
+    from mirror.records.schema_id_translation import IdMap
 
 
 _AT_ONCE = 64
@@ -259,7 +259,7 @@ def looks_at(flow: FlowConfig, topic: str) -> bool:
 
 def _no_ids() -> IdMap:
     # Other flows need not wait for two more compiled loops.
-    from mirror.records.schema_id_map import IdMap  # noqa: PLC0415
+    from mirror.records.schema_id_translation import IdMap  # noqa: PLC0415
 
     return IdMap.of({})
 

@@ -18,8 +18,8 @@ from mirror.errors import MirrorError
 from mirror.migration import mirrormaker
 from mirror.migration.mirrormaker import members_of
 from mirror.offsets import progress, runs
-from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
+from mirror.offsets.translation import OffsetMap
 from mirror.service.ownership import PositionUpdate, rewrite_progress
 
 if TYPE_CHECKING:

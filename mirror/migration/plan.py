@@ -22,10 +22,10 @@ from mirror.copying import provenance
 from mirror.errors import CorruptBatchError, FencedError, MirrorError
 from mirror.migration import mirrormaker
 from mirror.offsets import progress, runs, starting
-from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSync, offset_syncs_topic
 from mirror.offsets.progress import Position
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, Block
+from mirror.offsets.translation import OffsetMap
 from mirror.records import listing, marks, scan, to_columns
 from mirror.records.batch import LOG_APPEND_TIME
 from mirror.records.reading import TopicReader

@@ -22,9 +22,8 @@ from mirror.offsets import checkpoints, runs
 from mirror.offsets.checkpoints import checkpoints_topic
 from mirror.offsets.groups import GroupPosition, copy_of, look
 from mirror.offsets.joint import JointMap, both_ways
-from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.reverse_start import Covers, edges
-from mirror.offsets.translation import UNKNOWN, Exactness, Translated
+from mirror.offsets.translation import UNKNOWN, Exactness, OffsetMap, Translated
 from mirror.policy.selection import GroupFilter, select_topics
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ command line both use `look`. What is written because of it, `checkpoints` knows
 
 Groups also commit in records of `__consumer_offsets`, which `decode_commit_key` and
 `decode_commit` read. Coordinators write many other types of records there, told apart
-by the key's first INT16; their keys are None here. `commits` knows which records count.
+by the key's first INT16; their keys are None here. `consumer_offsets_topic` knows which
+records count.
 
 Source: Kafka's `CoordinatorRecordType`, `OffsetCommitKey`, `LegacyOffsetCommitKey` and
 `OffsetCommitValue` (group-coordinator/src/main/resources/common/message). Layout,

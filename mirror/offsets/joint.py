@@ -29,11 +29,10 @@ from mirror.clusters import codes
 from mirror.clusters.topics import same_topic
 from mirror.offsets import checkpoints, runs
 from mirror.offsets.checkpoints import checkpoints_topic
-from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import topic_name
 from mirror.offsets.reverse_start import Covers, Start, edges
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
-from mirror.offsets.translation import UNKNOWN, Exactness, Translated
+from mirror.offsets.translation import UNKNOWN, Exactness, OffsetMap, Translated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

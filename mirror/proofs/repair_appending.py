@@ -26,9 +26,8 @@ from mirror.clusters.wire.write import Write
 from mirror.config import own_topics
 from mirror.errors import ClusterError, MirrorError, NoLeaderError, RecreatedError
 from mirror.offsets import runs
-from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block, between
-from mirror.offsets.translation import Exactness
+from mirror.offsets.translation import Exactness, OffsetMap
 from mirror.pairs import control
 from mirror.pairs.control import PausesReader, Repair
 from mirror.proofs import sides

@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.offsets.offset_map import OffsetMap
     from mirror.offsets.progress import Position
+    from mirror.offsets.translation import OffsetMap
     from mirror.proofs.sides import ProofTerms
     from mirror.proofs.verification import Proven
     from mirror.topics.topics import MirroredTopic

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.offsets.offset_map import OffsetMap
+    from mirror.offsets.translation import OffsetMap
     from mirror.proofs.account import CopiedPartition
     from mirror.proofs.ranges import Range
     from mirror.proofs.runners import Runner
@@ -258,7 +258,7 @@ def affordable(
     for of in partitions:
         made = found.ranges(of, most=costs.offsets(of.topic, each))
         chosen = prefix(made, left, costs)
-        left -= sum(map(costs.of, chosen))
+        left -= sum(map(costs.of_range, chosen))
         yield of, chosen
 
 

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.offset_map import OffsetMap
     from mirror.offsets.progress import Position
     from mirror.offsets.runs import RunArray
+    from mirror.offsets.translation import OffsetMap
     from mirror.pairs.proofs import Proof
     from mirror.proofs.account import Scope
     from mirror.proofs.ranges import Range, RunFiles

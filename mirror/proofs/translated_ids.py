@@ -17,7 +17,7 @@ import uuid
 from mirror.copying.schemas import looks_at
 from mirror.errors import MirrorError
 from mirror.records import alignment
-from mirror.records.schema_id_map import IdMap
+from mirror.records.schema_id_translation import IdMap
 from mirror.records.schema_ids import ID_SIZE
 from mirror.schemas import claims
 from mirror.schemas.ids import Meaning, meanings

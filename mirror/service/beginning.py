@@ -17,11 +17,10 @@ from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError, FencedError, FlowError, OutdatedRoleError
 from mirror.offsets import group_survey, progress, runs
 from mirror.offsets.joint import JointMap, both_ways
-from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import NO_ID, Position, Progress, ProgressReader
 from mirror.offsets.reverse_start import Start, edges, find_starts
 from mirror.offsets.runs import Block
-from mirror.offsets.translation import Exactness, Translated
+from mirror.offsets.translation import Exactness, OffsetMap, Translated
 from mirror.pairs import roles
 from mirror.policy.selection import select_topics
 from mirror.service.ownership import (

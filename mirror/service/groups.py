@@ -23,8 +23,9 @@ from mirror.clusters.wire import fetch
 from mirror.config import own_topics
 from mirror.errors import ClusterError, CorruptBatchError, MirrorError, UnreachableError
 from mirror.log import LogThrottle
-from mirror.offsets import checkpoints, retention
-from mirror.offsets.checkpoints import Checkpoints, GroupSyncResult
+from mirror.offsets import group_offset_sync, retention
+from mirror.offsets.checkpoints import Checkpoints
+from mirror.offsets.group_offset_sync import GroupSyncResult
 from mirror.offsets.groups import (
     COMMITS_TOPIC,
     CommitKey,
@@ -37,9 +38,8 @@ from mirror.offsets.groups import (
 from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.index import IndexKeeper
 from mirror.offsets.joint import JointMap, MergedGroups, problems
-from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
-from mirror.offsets.translation import Exactness
+from mirror.offsets.translation import Exactness, OffsetMap
 from mirror.policy.naming import HEARTBEATS
 from mirror.policy.selection import GroupFilter
 from mirror.service.scheduler import Job
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.fetch import Fetched
     from mirror.config.schema import FlowConfig
     from mirror.offsets.checkpoints import Checkpoint, CheckpointsResult, Due
-    from mirror.offsets.commits import CommitLog
+    from mirror.offsets.consumer_offsets_topic import CommitLog
     from mirror.offsets.groups import Copy, GroupPosition
     from mirror.offsets.joint import Settable
     from mirror.records.batch import Buffer, Rows
@@ -330,7 +330,7 @@ class GroupJobs:
             group: {key: due.known[group][key] for key in found}
             for group, found in due.withdrawn.items()
         }
-        back = checkpoints.set_offsets(
+        back = group_offset_sync.set_offsets(
             target, _of_one_writer(known, copies), due.withdrawn
         )
         self._report_moved(back.moved)
@@ -340,7 +340,7 @@ class GroupJobs:
         self, target: Cluster, settable: Settable, back: GroupSyncResult
     ) -> None:
         """Set the offsets of all groups but those that could not move `back`."""
-        done = checkpoints.set_offsets(target, settable.known)
+        done = group_offset_sync.set_offsets(target, settable.known)
         self._group_sync = replace(done, refused={**done.refused, **back.refused})
         self._synced_at = time.monotonic()
         self._report_moved(done.moved)
@@ -740,7 +740,7 @@ class CommitReader:
         position = self._positions[partition]
         if fetched.start == fetched.end:
             return position >= fetched.high_watermark
-        from mirror.offsets.commits import CommitLog  # noqa: PLC0415
+        from mirror.offsets.consumer_offsets_topic import CommitLog  # noqa: PLC0415
         from mirror.records import batch, former  # noqa: PLC0415  see the first lines
 
         if self._rows is None:

@@ -2,7 +2,7 @@
 
 Main types: `Event`, a frozen value, and `Trail`, which gives each event its id, logs it
 and keeps the newest of every kind in memory. The log is the archive. Events come from
-the code that changes something, or from `store`, which compares statuses.
+the code that changes something, or from `noticed`, which compares statuses.
 """
 
 from __future__ import annotations
@@ -15,8 +15,15 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from mirror.status.states import FlowState, PartitionState
+from mirror.status.wording import some
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from mirror.status.values import FlowStatus, PartitionStatus
+
+    _Details = dict[str, int]
 
 FORMAT_VERSION = 1
 MOST_OF_A_KIND = 250
@@ -216,3 +223,183 @@ def _log(event: Event) -> None:
 
     log = structlog.get_logger()
     getattr(log, event.level)(event.text, kind=event.kind.value, **said)
+
+
+# ---- what happened between two statuses of a flow, as events ----
+#
+# Main function: `noticed`, pure. It finds what a status shows: states of the flow
+# and of partitions, losses, problems, leaders, failing jobs. Anything else, such as
+# a created topic, is reported by the code that does it.
+
+
+_MOST_TOPICS = 20
+"""Because a cluster that is down sets everything aside at once."""
+_MOST_NAMED = 50
+
+
+def noticed(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
+    """Events in the order in which they matter."""
+    if after.leader and after.leader != before.leader:
+        yield Event(
+            kind=EventKind.LEADER_CHANGED,
+            flow=after.name,
+            text=f"{after.leader} leads the flow",
+            details={"leader": after.leader, "before": before.leader},
+        )
+    yield from _states(before, after)
+    if after.partitions is not before.partitions:
+        yield from _partitions(before, after)
+    if after.problems != before.problems:
+        yield from _problems(before, after)
+    if after.jobs is not before.jobs:
+        yield from _jobs(before, after)
+
+
+def _states(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
+    if (before.state, before.reason) == (after.state, after.reason):
+        return
+    state, flow = after.state, after.name
+    if state is FlowState.RETRYING:
+        yield Event(
+            kind=EventKind.FLOW_FAILED,
+            flow=flow,
+            text=f"flow failed and will restart: {after.reason}",
+            details={"restarts": after.restarts},
+        )
+    elif before.state == after.state:
+        return
+    elif state is FlowState.FAILED:
+        text = f"flow given up: {after.reason}"
+        yield Event(kind=EventKind.FLOW_FAILED, flow=flow, text=text)
+    elif state is FlowState.RUNNING:
+        failures = some(after.restarts, "failure")
+        again = f" again, after {failures}" if after.restarts else ""
+        yield Event(
+            kind=EventKind.FLOW_STARTED,
+            flow=flow,
+            text=f"flow runs{again}",
+            details={"slots": after.slots, "restarts": after.restarts},
+        )
+    elif state is FlowState.STOPPED:
+        yield Event(kind=EventKind.FLOW_STOPPED, flow=flow, text="flow stopped")
+
+
+def _partitions(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
+    last = {(p.topic, p.partition): p for p in before.partitions}
+    pairs = [(last.get((p.topic, p.partition)), p) for p in after.partitions]
+    faulted = [now for old, now in pairs if _is_new_fault(old, now)]
+    yield from _by_topic(
+        EventKind.PARTITION_FAULTED,
+        after,
+        faulted,
+        lambda subject, parts: (
+            f"{_are(subject, parts)} set aside: {parts[0].reason}",
+            {},
+        ),
+    )
+    back = [now for old, now in pairs if old is not None and _is_back(old, now)]
+    yield from _by_topic(
+        EventKind.PARTITION_RECOVERED,
+        after,
+        back,
+        lambda subject, parts: (f"{_are(subject, parts)} being copied again", {}),
+    )
+    lost = {
+        (now.topic, now.partition): now.counts.lost - (old.counts.lost if old else 0)
+        for old, now in pairs
+    }
+
+    def gone(subject: str, parts: Sequence[PartitionStatus]) -> tuple[str, _Details]:
+        count = sum(lost[part.topic, part.partition] for part in parts)
+        text = (
+            f"{some(count, 'offset')} of {subject} will not be copied: "
+            "`mirror loss list` shows their ranges and causes"
+        )
+        return text, {"offsets": count}
+
+    losing = [p for p in after.partitions if lost[p.topic, p.partition] > 0]
+    yield from _by_topic(EventKind.OFFSETS_LOST, after, losing, gone)
+
+
+def _is_new_fault(old: PartitionStatus | None, now: PartitionStatus) -> bool:
+    if now.state != PartitionState.FAULTED:
+        return False
+    return old is None or (old.state, old.reason) != (now.state, now.reason)
+
+
+def _is_back(old: PartitionStatus, now: PartitionStatus) -> bool:
+    still = {PartitionState.FAULTED, PartitionState.PAUSED}
+    return old.state == PartitionState.FAULTED and now.state not in still
+
+
+def _by_topic(
+    kind: EventKind,
+    flow: FlowStatus,
+    parts: Iterable[PartitionStatus],
+    tell: Callable[[str, Sequence[PartitionStatus]], tuple[str, _Details]],
+) -> Iterator[Event]:
+    """One event per topic, and one for all topics beyond the first ones. `tell` puts it
+    in words, with further details.
+    """
+    topics: dict[str, list[PartitionStatus]] = {}
+    for part in parts:
+        topics.setdefault(part.topic, []).append(part)
+    for topic in [*topics][:_MOST_TOPICS]:
+        of_topic = topics[topic]
+        alone = len(of_topic) == 1
+        subject = f"{topic}-{of_topic[0].partition}" if alone else topic
+        text, more = tell(subject, of_topic)
+        numbers = [part.partition for part in of_topic][:_MOST_NAMED]
+        yield Event(
+            kind=kind,
+            flow=flow.name,
+            subject=subject,
+            text=text,
+            details={"partitions": numbers, **more},
+        )
+    if left := [*topics][_MOST_TOPICS:]:
+        yield Event(
+            kind=kind,
+            flow=flow.name,
+            text=f"the same for {len(left)} more topics, such as {left[0]}",
+            details={"topics": left[:_MOST_NAMED]},
+        )
+
+
+def _are(subject: str, parts: Sequence[PartitionStatus]) -> str:
+    count = len(parts)
+    return f"{count} partitions of {subject} are" if count > 1 else f"{subject} is"
+
+
+def _problems(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
+    flow = after.name
+    for text in after.problems:
+        if text not in before.problems:
+            yield Event(kind=EventKind.PROBLEM, flow=flow, text=text)
+    # A starting flow has not checked yet: a problem it does not report may persist.
+    if before.state is after.state is FlowState.RUNNING:
+        for text in before.problems:
+            if text not in after.problems:
+                gone = f"resolved: {text}"
+                yield Event(kind=EventKind.PROBLEM_GONE, flow=flow, text=gone)
+
+
+def _jobs(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
+    last = {job.name: job for job in before.jobs}
+    for job in after.jobs:
+        old = last.get(job.name)
+        if job.error and (old is None or old.failures != job.failures):
+            yield Event(
+                kind=EventKind.JOB_FAILED,
+                flow=after.name,
+                subject=job.name,
+                text=f"job {job.name} failed: {job.error}",
+                details={"failures": job.failures},
+            )
+        elif old is not None and old.error and not job.error and job.succeeded_at:
+            yield Event(
+                kind=EventKind.JOB_RECOVERED,
+                flow=after.name,
+                subject=job.name,
+                text=f"job {job.name} works again",
+            )

@@ -27,7 +27,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 import psutil
 
 from mirror.playground.brokers import playground
-from mirror.records.schema_id_map import IdMap
+from mirror.records.schema_id_translation import IdMap
 from mirror.records.schema_ids import Numbers
 from mirror.schemas.registry.registry import RequestPace
 from mirror.schemas.sync import sync

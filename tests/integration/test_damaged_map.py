@@ -8,8 +8,7 @@ import pytest
 
 from mirror.errors import CorruptBatchError
 from mirror.offsets import runs
-from mirror.offsets.offset_map import OffsetMap
-from mirror.offsets.translation import Exactness
+from mirror.offsets.translation import Exactness, OffsetMap
 from tests.harness.admin import create_topic, delete_records, end_offsets
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.slots import SparklessFlow, copy_until

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.offsets import retention
-from mirror.offsets.offset_map import OffsetMap
-from mirror.offsets.translation import Exactness
+from mirror.offsets.translation import Exactness, OffsetMap
 from tests.harness.admin import create_topic
 from tests.harness.connections import connected
 from tests.harness.load import NumberedLoad, producer

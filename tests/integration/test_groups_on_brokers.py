@@ -17,7 +17,7 @@ from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.host import require_java
-from mirror.offsets import checkpoints
+from mirror.offsets import group_offset_sync
 from mirror.offsets.checkpoints import Checkpoint, Checkpoints, CheckpointsResult, read
 from mirror.offsets.groups import Copy, GroupPosition, GroupsStanding, look
 from mirror.offsets.heartbeats import Heartbeat, Heartbeats
@@ -94,7 +94,9 @@ def test_a_group_at_work_is_left_alone(
     assert client.flush(30) == 0
     with connected(target) as cluster:
         with at_work(target, group, topic_name, protocol, 50):
-            done = checkpoints.set_offsets(cluster, checkpoint(group, topic_name, 80))
+            done = group_offset_sync.set_offsets(
+                cluster, checkpoint(group, topic_name, 80)
+            )
             assert done.active == {group}
             assert not done.moved
             assert offset_of(cluster, group, topic_name) == 50
@@ -106,10 +108,10 @@ def test_a_group_at_work_is_left_alone(
             (member,) = groups.members(cluster, [listed])[group]
             assert member.client_id == "at-work"
         wait_for(lambda: groups.list_groups(cluster)[group].idle)
-        done = checkpoints.set_offsets(cluster, checkpoint(group, topic_name, 80))
+        done = group_offset_sync.set_offsets(cluster, checkpoint(group, topic_name, 80))
         assert done.moved == {group: 1}
         assert offset_of(cluster, group, topic_name) == 80
-        done = checkpoints.set_offsets(cluster, checkpoint(group, topic_name, 30))
+        done = group_offset_sync.set_offsets(cluster, checkpoint(group, topic_name, 30))
         assert not done.moved
         assert offset_of(cluster, group, topic_name) == 80
 
@@ -127,7 +129,7 @@ def test_a_copy_that_is_gone_holds_up_its_group_only(
         **checkpoint(f"{topic_name}-new", topic_name, 7),
     }
     with connected(target) as cluster:
-        done = checkpoints.set_offsets(cluster, known)
+        done = group_offset_sync.set_offsets(cluster, known)
         assert done.moved == {f"{topic_name}-new": 1}
         assert "no-such-topic-0" in done.refused[f"{topic_name}-lost"]
         assert offset_of(cluster, f"{topic_name}-new", topic_name) == 7

@@ -16,8 +16,7 @@ from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.config.schema import FlowConfig
 from mirror.offsets.checkpoints import checkpoints_topic, read
 from mirror.offsets.groups import Copy
-from mirror.offsets.offset_map import OffsetMap
-from mirror.offsets.translation import Exactness, Translated
+from mirror.offsets.translation import Exactness, OffsetMap, Translated
 from mirror.records.writing import TopicWriter
 from mirror.service.groups import CHECKPOINTS, GroupJobs
 from mirror.status.store import StatusStore

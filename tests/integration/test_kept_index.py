@@ -8,10 +8,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from mirror.config.schema import FlowConfig
-from mirror.offsets import index, offset_map, progress, runs, standby
+from mirror.offsets import index, progress, runs, standby, translation
 from mirror.offsets.index import KIND, IndexKeeper
-from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.standby import StandbyEntry
+from mirror.offsets.translation import OffsetMap
 from mirror.records import reading, writing
 from tests.harness import segments
 from tests.harness.admin import create_topic
@@ -90,7 +90,7 @@ def begins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
             found.append(self.position)
             return super().answers(**asked)
 
-    monkeypatch.setattr(offset_map, "TopicReader", Noted)
+    monkeypatch.setattr(translation, "TopicReader", Noted)
     return found
 
 

@@ -15,14 +15,13 @@ import pytest
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.config.schema import FlowConfig
 from mirror.errors import RecreatedError
-from mirror.offsets import index, offset_map, progress, runs
+from mirror.offsets import index, progress, runs, translation
 from mirror.offsets.checkpoints import Checkpoints
 from mirror.offsets.checkpoints import read as read_checkpoints
 from mirror.offsets.groups import GroupPosition, GroupsStanding
-from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import Position, ProgressReader
 from mirror.offsets.runs import Block
-from mirror.offsets.translation import Exactness, Translated
+from mirror.offsets.translation import Exactness, OffsetMap, Translated
 from mirror.pairs import control
 from mirror.records import writing
 from tests.harness.admin import create_topic, delete_topic, topic_exists
@@ -101,8 +100,8 @@ def test_the_offset_map(
     """Runs of the deleted map are forgotten; looking up an old offset while the map is
     re-created is an error to try again, not an answer from the wrong place.
     """
-    monkeypatch.setattr(offset_map, "_LEAST_TAIL", 1)
-    monkeypatch.setattr(offset_map, "_LARGEST_TAIL", 1)
+    monkeypatch.setattr(translation, "_LEAST_TAIL", 1)
+    monkeypatch.setattr(translation, "_LARGEST_TAIL", 1)
     monkeypatch.setattr(index, "_MOST_STARTS", 4)
     target, topic = clusters["b"].bootstrap, runs.topic_name(topic_name)
     create_topic(target, topic)

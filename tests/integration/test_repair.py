@@ -17,8 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 import pytest
 
 from mirror.clusters.cluster import Cluster
-from mirror.offsets.offset_map import OffsetMap
-from mirror.offsets.translation import Exactness, Translated
+from mirror.offsets.translation import Exactness, OffsetMap, Translated
 from mirror.pairs.control import PausesReader
 from mirror.proofs import repair_appending
 from mirror.proofs.account import FindingKind

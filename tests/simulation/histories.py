@@ -21,7 +21,7 @@ from mirror.copying import target as writing
 from mirror.errors import BrokerError, MirrorError
 from mirror.offsets import index, runs
 from mirror.offsets.index import IndexKeeper
-from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.translation import OffsetMap
 from tests.simulation import earlier_copies, mapping, switches
 from tests.simulation.applications import Applications
 from tests.simulation.faults import KINDS as OF_COPYING

@@ -17,7 +17,7 @@ from tests.simulation.partition import committed
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from mirror.offsets.offset_map import OffsetMap
+    from mirror.offsets.translation import OffsetMap
     from tests.simulation.judge import Judge
     from tests.simulation.model import ModelCluster
 

@@ -25,7 +25,7 @@ from mirror.copying.same_offsets import SameOffsetsWriter
 from mirror.copying.slot import Slot
 from mirror.copying.take_over import Found
 from mirror.copying.target import Endings, PathStage, TransactionPath
-from mirror.offsets import checkpoints, groups, markers, progress
+from mirror.offsets import group_offset_sync, groups, markers, progress
 from mirror.offsets.index import Track
 from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import NO_ID
@@ -59,7 +59,7 @@ _real: dict[str, Any] = {
     "epoch_ends": topic_admin.epoch_ends,
     "describe": configs.describe,
     "is_first": Found._is_first,
-    "forward": checkpoints.forward,
+    "forward": group_offset_sync.forward,
     "translated": groups.translated,
 }
 
@@ -388,7 +388,7 @@ def groups_skip_a_record() -> AbstractContextManager[Any]:
         found = _real["forward"](*arguments).items()
         return {key: each._replace(offset=each.offset + 1) for key, each in found}
 
-    return _patched(checkpoints, "forward", forward)
+    return _patched(group_offset_sync, "forward", forward)
 
 
 def groups_go_back() -> AbstractContextManager[Any]:
@@ -397,7 +397,7 @@ def groups_go_back() -> AbstractContextManager[Any]:
     def forward(wanted: Any, _present: Any, *_: Any) -> Any:
         return _real["forward"](wanted, {})
 
-    return _patched(checkpoints, "forward", forward)
+    return _patched(group_offset_sync, "forward", forward)
 
 
 def groups_keep_their_numbers() -> AbstractContextManager[Any]:

@@ -682,7 +682,7 @@ class _Switches:
         if not self.registries:
             return 0
         where = self.registries[self.producer.at.lower()]
-        if self.died:
+        if self.died and self.producer.at not in self.away:
             # What both register apart from each other only people can bring together.
             return self._last_id(topic, where)
         if self.world.random.random() < 0.1:

@@ -23,9 +23,9 @@ from mirror.config.schema import FlowConfig
 from mirror.observing.server import StatusServer
 from mirror.service.topics import TopicChanges
 from mirror.status import events
-from mirror.status.events import MOST_OF_A_KIND, Event, EventKind, Trail
+from mirror.status.events import MOST_OF_A_KIND, Event, EventKind, Trail, noticed
 from mirror.status.states import FlowState
-from mirror.status.store import StatusStore, noticed
+from mirror.status.store import StatusStore
 from mirror.status.values import FlowStatus, JobStatus
 from mirror.topics.topics import MirroredTopic, TopicsResult
 from tests.harness.commands import mirror

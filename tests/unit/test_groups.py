@@ -11,7 +11,8 @@ import pytest
 
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.config.schema import FlowConfig
-from mirror.offsets.checkpoints import Checkpoint, due, forward
+from mirror.offsets.checkpoints import Checkpoint, due
+from mirror.offsets.group_offset_sync import forward
 from mirror.offsets.groups import Copy, GroupPosition, missing, translated
 from mirror.offsets.offset_syncs import OffsetSync, last_copied
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated

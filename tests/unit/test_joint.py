@@ -17,15 +17,14 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.offsets import holes, joint, offset_map, reverse_start
+from mirror.offsets import holes, joint, reverse_start, translation
 from mirror.offsets.groups import Copy
 from mirror.offsets.holes import HoleLook
 from mirror.offsets.joint import JointMap, again, merged
-from mirror.offsets.offset_map import Log, OffsetMap
 from mirror.offsets.progress import Position, Progress
 from mirror.offsets.reverse_start import Edges
 from mirror.offsets.runs import COUNT, DOWNSTREAM, Block, decode, encode, joined
-from mirror.offsets.translation import Exactness, Translated
+from mirror.offsets.translation import Exactness, Log, OffsetMap, Translated
 from mirror.recovery.steps import changes
 from tests.harness.configurations import configuration
 
@@ -159,12 +158,12 @@ class Pair:
         """The answers for groups of a side, from maps as the service reads them."""
         target = self.other(source)
         with pytest.MonkeyPatch.context() as patch:
-            for module in (offset_map, reverse_start, changes):
+            for module in (translation, reverse_start, changes):
                 patch.setattr(module, "TopicReader", _Reader)
-            patch.setattr(offset_map.progress, "ProgressReader", _Positions)
-            patch.setattr(offset_map, "read_index", lambda *_, **_terms: None)
+            patch.setattr(translation.progress, "ProgressReader", _Positions)
+            patch.setattr(translation, "read_index", lambda *_, **_terms: None)
             patch.setattr(
-                offset_map,
+                translation,
                 "read_logs",
                 lambda side, asked: {
                     key: Log(

@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 
 from mirror.errors import CorruptBatchError
-from mirror.offsets import index, offset_map, runs
+from mirror.offsets import index, runs, translation
 from mirror.offsets.index import MapIndex, Track
-from mirror.offsets.offset_map import Log, OffsetMap
 from mirror.offsets.progress import Position, Progress
 from mirror.offsets.retention import longest
 from mirror.offsets.runs import Block
-from mirror.offsets.translation import Exactness
+from mirror.offsets.translation import Exactness, Log, OffsetMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,10 +149,10 @@ class Simulation:
         ) -> dict[tuple[str, int], Log]:
             return dict.fromkeys(asked, simulation.log())
 
-        monkeypatch.setattr(offset_map, "read_logs", read_logs)
-        monkeypatch.setattr(offset_map, "read_index", lambda *_, **_terms: self.kept)
-        monkeypatch.setattr(offset_map, "TopicReader", Reader)
-        monkeypatch.setattr(offset_map.progress, "ProgressReader", Positions)
+        monkeypatch.setattr(translation, "read_logs", read_logs)
+        monkeypatch.setattr(translation, "read_index", lambda *_, **_terms: self.kept)
+        monkeypatch.setattr(translation, "TopicReader", Reader)
+        monkeypatch.setattr(translation.progress, "ProgressReader", Positions)
         return OffsetMap(None, "A", **terms)
 
 
@@ -177,11 +176,11 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(index, "_MOST_STARTS", 4)
     monkeypatch.setattr(runs, "_AT_ONCE", 3)
-    monkeypatch.setattr(offset_map, "_LEAST_TAIL", 1)
-    monkeypatch.setattr(offset_map, "_LARGEST_TAIL", 1)
+    monkeypatch.setattr(translation, "_LEAST_TAIL", 1)
+    monkeypatch.setattr(translation, "_LARGEST_TAIL", 1)
     monkeypatch.setattr(index, "_LARGEST_ROWS", 2)
     monkeypatch.setattr(index, "_PART_ROWS", 1)
-    monkeypatch.setattr(offset_map, "_CACHED_RUNS", 12)
+    monkeypatch.setattr(translation, "_CACHED_RUNS", 12)
 
 
 @given(TRANSACTIONS)
@@ -416,7 +415,7 @@ def test_a_month_of_a_busy_partition_stays_small() -> None:
     stay below 200 MB, even after a month.
     """
     track = Track(COPY)
-    keep = max(offset_map._LEAST_TAIL, offset_map._TAIL_RUNS // 1000)
+    keep = max(translation._LEAST_TAIL, translation._TAIL_RUNS // 1000)
     rows = np.arange(40_000, dtype=np.int64)[:, None] * (5, 6, 0) + (0, 0, 5)
     sizes = []
     for number, row in enumerate(rows):  # thinned every time when it would grow

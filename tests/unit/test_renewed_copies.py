@@ -22,12 +22,12 @@ from mirror.clusters.wire.write import Placed
 from mirror.copying.target import Copies
 from mirror.errors import ClusterError
 from mirror.offsets import index, runs
-from mirror.offsets.checkpoints import Checkpoint, Highest, decide, forward
+from mirror.offsets.checkpoints import Checkpoint, Highest, decide
+from mirror.offsets.group_offset_sync import forward
 from mirror.offsets.groups import GroupPosition, GroupsStanding
-from mirror.offsets.offset_map import Log
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import Block
-from mirror.offsets.translation import Exactness, Translated
+from mirror.offsets.translation import Exactness, Log, Translated
 from tests.unit.test_offset_map import COPY_ID, TOPIC, Simulation, _small
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from mirror.clusters.cluster import Cluster
-    from mirror.offsets.offset_map import OffsetMap
+    from mirror.offsets.translation import OffsetMap
 
 pytestmark = pytest.mark.unit
 

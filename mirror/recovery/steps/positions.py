@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.offsets.group_survey import KnownMaps
     from mirror.offsets.groups import GroupPosition
-    from mirror.offsets.offset_map import OffsetMap
-    from mirror.offsets.translation import Exactness
+    from mirror.offsets.translation import Exactness, OffsetMap
 
 
 SUMS = "sums"

@@ -610,7 +610,7 @@ class ReplayedSchemas:
         return self._target
 
     def _may_write(self) -> bool:
-        """Whether the replay still owns the flow: a registry fences nobody."""
+        """Whether the replay still owns the flow: a registry fences no one."""
         self._connected()
         return self._known.read(wait=False).generation == self._generation
 

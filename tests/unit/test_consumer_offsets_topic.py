@@ -15,7 +15,7 @@ import pytest
 
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.errors import CorruptBatchError
-from mirror.offsets.commits import CommitLog
+from mirror.offsets.consumer_offsets_topic import CommitLog
 from mirror.offsets.groups import (
     CommitKey,
     GroupPosition,

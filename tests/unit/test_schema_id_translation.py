@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mirror.records import listing
-from mirror.records.schema_id_map import IdMap, _replace
+from mirror.records.schema_id_translation import IdMap, _replace
 from mirror.records.schema_ids import KEY_HEADER, VALUE_HEADER
 from tests.harness import hostile_batches
 from tests.unit.test_schema_ids import GUID, is_damaged, one_batch, records, wire
