@@ -649,6 +649,13 @@ class _Flight:
     """Whether nothing else may be in flight meanwhile."""
     begun: bool = False
 
+    @property
+    def is_sent(self) -> bool:
+        """Whether all of it has left this process."""
+        return self.write.sent and not any(
+            pending.connection.unsent for pending in self.write.outstanding
+        )
+
 
 class _Noted(NamedTuple):
     """What was noted of one partition."""
@@ -692,6 +699,10 @@ class SameOffsetsWriter(TargetWriter):
         """The one being written."""
         self._note_at = math.inf
         self._note_began = self._proven_at = -math.inf
+        self._alone_from = math.inf
+        """When no earlier owner sends anything any more."""
+        self._settled: set[TopicPartition] = set()
+        """Copies that ended as expected then."""
         self._last_noted: _Noted | None = None
         """What can be noted once more."""
         self._broken = False
@@ -707,6 +718,8 @@ class SameOffsetsWriter(TargetWriter):
             self._cluster.drop(purpose)
         super().take_over()
         self._proven_at = -math.inf if self._note_failed else began
+        self._alone_from = time.monotonic() + PROOF_SECONDS
+        self._settled.clear()
 
     def find_ends(self, known: KnownCopies) -> Mapping[TopicPartition, CopyEnd]:
         """As the function; then go on from there."""
@@ -761,7 +774,10 @@ class SameOffsetsWriter(TargetWriter):
     def again_in(self) -> float | None:
         pauses = [super().again_in]
         if self._flights:
-            pauses.append(self._flights[0].write.again_in)
+            first = self._flights[0]
+            pauses.append(first.write.again_in)
+            if first.alone and not first.begun:
+                pauses.append(max(0.0, self._alone_from - time.monotonic()))
         if self._note is None and self._to_note.moved and super().ready:
             pauses.append(max(0.0, self._note_at - time.monotonic()))
         return min((pause for pause in pauses if pause is not None), default=None)
@@ -802,7 +818,8 @@ class SameOffsetsWriter(TargetWriter):
                 Write(
                     self._cluster, self._producer_of_copies, ours.batches, topics,
                     self._channels if self._divided_copies else None,
-                    purposes=PURPOSES, **({"rounds": 1} if alone else {}),
+                    purposes=PURPOSES, may_send=self._is_proven,
+                    **({"rounds": 1} if alone else {}),
                 ),
                 alone,
             )
@@ -825,7 +842,7 @@ class SameOffsetsWriter(TargetWriter):
         self._events = [
             each for each in self._events if not self._is_noted(each.transaction)
         ]
-        if self._flights and not self._flights[0].begun:
+        if any(not flight.is_sent for flight in self._flights):
             self._advance_flights()  # a note may have proven that this slot may write
 
     def _advance_flights(self) -> None:
@@ -836,9 +853,11 @@ class SameOffsetsWriter(TargetWriter):
                 before.alone or flight.alone or not before.write.sent
             ):
                 break
-            if not (flight.begun or self._is_proven()):
+            if not (flight.begun or self._may_begin(flight)):
                 break
             flight.begun = True
+            if not flight.is_sent:
+                self._is_proven()
             done = flight.write.advance()
             for each in flight.write.take_placed():
                 self._check_one(each)
@@ -848,6 +867,33 @@ class SameOffsetsWriter(TargetWriter):
                 self._flights.popleft()
                 self._has_copied(flight.content)
                 before = None
+
+    def _may_begin(self, flight: _Flight) -> bool:
+        """Whether no earlier owner can write to these copies any more. Leaders refuse
+        what it sends late as long as they remember the producer. Else it has to be
+        over: an owner sends nothing later than `PROOF_SECONDS` after its last note, and
+        then the copy ends where this slot found its end.
+
+        Raises:
+            ClusterError: a copy has grown meanwhile, or its leader does not answer:
+                take over again.
+        """
+        if not self._is_proven():
+            return False
+        if not flight.alone:
+            return True
+        if time.monotonic() < self._alone_from:
+            return False
+        batches = flight.content.batches
+        if asked := batches.keys() - self._settled:
+            terms, topics = self._producer_of_copies.terms, self._copy_topics
+            for where, log in _look(self._cluster, terms, asked, topics).items():
+                if isinstance(log, str):
+                    raise ClusterError(log)
+                if log.end != batches[where][0].source_offset:
+                    raise ClusterError(f"{_name(where)} has grown")
+            self._settled |= asked
+        return True
 
     def _is_proven(self) -> bool:
         """Whether this slot has just been the owner of its ids; else a note is to tell,

@@ -30,7 +30,7 @@ from mirror.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from mirror.clusters.wire.line import Line
     from mirror.config.cluster_settings import ClusterConfig
@@ -86,6 +86,8 @@ class Connection:
         self._held_until = 0.0
         self.together = False
         """While it is set, requests wait for the next one, to be sent in one piece."""
+        self.may_send_on: Callable[[], bool] = lambda: True
+        """Whether the rest of a request that was sent in part may follow."""
         with error_counts.connecting(config.alias):
             self._line = handshake.open_line(
                 config, host, port, seconds=connect_seconds
@@ -239,7 +241,14 @@ class Connection:
 
     @property
     def sending(self) -> bool:
-        """Whether part of a request is unsent: `send_on` once the socket has room."""
+        """Whether part of a request is unsent and may be sent: `send_on` once the
+        socket has room.
+        """
+        return self.unsent and self.may_send_on()
+
+    @property
+    def unsent(self) -> bool:
+        """Whether part of a request has not left this process."""
         return bool(self._outgoing)
 
     def send_on(self) -> None:

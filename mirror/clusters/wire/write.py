@@ -20,7 +20,7 @@ from mirror.clusters.wire import produce
 from mirror.errors import ClusterError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
@@ -72,7 +72,7 @@ class Stamping(Protocol):
 class Write:
     """Batches of one producer, from stamped to acknowledged."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what may differ between writers
         self,
         cluster: Cluster,
         producer: Stamping,
@@ -82,13 +82,15 @@ class Write:
         *,
         purposes: Sequence[str] = PURPOSES,
         rounds: int = _ROUNDS_IN_FLIGHT,
+        may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         """Sends nothing before `advance`.
 
         `channels` maps each partition to one of the `CHANNELS`; None: all to the first.
         Only batches of the same channel are written in the order they are sent in.
         `purposes`: of the channels' connections. `rounds`: how many batches of one
-        partition may be in flight.
+        partition may be in flight. `may_send`: asked before each round, and before
+        the rest of a request that was sent in part.
         """
         parts: dict[int, dict[TopicPartition, Sequence[EncodedBatch]]] = {}
         for key, queue in batches.items():
@@ -98,7 +100,7 @@ class Write:
         self._channels = [
             _Channel(
                 cluster, producer, part, topics,
-                purpose=purposes[number], rounds=rounds,
+                purpose=purposes[number], rounds=rounds, may_send=may_send,
             )
             for number, part in sorted(parts.items())
         ]  # fmt: skip
@@ -175,8 +177,10 @@ class _Channel:
         *,
         purpose: str,
         rounds: int,
+        may_send: Callable[[], bool],
     ) -> None:
         self._most_rounds = rounds
+        self._may_send = may_send
         self._cluster = cluster
         self._producer = producer
         self._topics = topics
@@ -226,7 +230,7 @@ class _Channel:
             self._read(self._sent.popleft())
         if self._opening and self._number and not self._sent:
             self._open()
-        while self._rounds and self._free():
+        while self._rounds and self._free() and self._may_send():
             self._send(self._rounds.popleft(), stamp=True)
         return not self._sent and self.sent
 
@@ -290,8 +294,10 @@ class _Channel:
                 self._producer.stamp((topic, partition), batch)
         self._number += stamp
         for node, batches in requests:
+            connection = self._cluster.connection(node, self._purpose)
+            connection.may_send_on = self._may_send
             pending = produce.send(
-                self._cluster.connection(node, self._purpose),
+                connection,
                 batches,
                 transactional_id=self._producer.transactional_id,
                 version=produce.VERSION_TRANSACTIONS_V2
