@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mirror.clusters import codes, hanging
-from mirror.clusters.admin import topic_admin
+from mirror.clusters.admin import configs, topic_admin
 from mirror.clusters.wire import fetch, write
 from mirror.clusters.wire.write import Write
 from mirror.copying.lease import DIVERGED
@@ -160,6 +160,29 @@ def find_ends(
         facing_none = {key: at for key, each in written.items() if each is None
                        and (at := known.positions.get(key))}  # fmt: skip
         lost |= _cut_logs(known.source, facing_none, known.source_topics)
+        alone = {
+            where: offset
+            for where, key in keys.items()
+            if key in asked and asked[key][1] is None and _is_copied(written[key])
+            for offset in [asked[key][0]]
+        }
+        lost |= {
+            keys[where]: f"{_name(where)} has no record at offset {offset}, and the "
+            "source has one"
+            for where, offset in _never_there(target, alone, topics).items()
+        }
+        alone = {
+            key: offset
+            for key, (offset, copied) in asked.items()
+            if written[key] is None and _is_copied(copied)
+        }
+        lost |= {
+            key: f"the copy of {key[0]}-{key[1]} has a record at offset {offset}, and "
+            "the source has none"
+            for key, offset in _never_there(
+                known.source, alone, known.source_topics
+            ).items()
+        }
     found = {}
     for where, each in looked.items():
         at, key = positions[where], keys[where]
@@ -262,6 +285,13 @@ def equal_ends(
             if isinstance(each, str):
                 raise UnreachableError(each)
         equal[key] = _are_equal(record, found[partitions[key]])
+    alone = {key: asked[key] for key, each in last.items() if each is None
+             and _is_copied(found[partitions[key]])}  # fmt: skip
+    equal |= dict.fromkeys(_never_there(one, alone, here), False)
+    keys = {where: key for key, where in partitions.items()}
+    alone = {partitions[k]: asked[k] for k, each in last.items() if _is_copied(each)
+             and found[partitions[k]] is None}  # fmt: skip
+    equal |= {keys[each]: False for each in _never_there(other, alone, there)}
     return equal
 
 
@@ -282,6 +312,27 @@ def _facing(
 
 def _is_filler(each: _Found) -> bool:
     return isinstance(each, _Record) and each.is_filler
+
+
+def _is_copied(each: _Found) -> bool:
+    """Whether the other cluster has the same, as long as nothing deletes it there."""
+    return isinstance(each, _Record) and not each.is_filler
+
+
+def _never_there(
+    cluster: Cluster,
+    missing: Mapping[TopicPartition, int],
+    topics: Mapping[str, Topic],
+) -> dict[TopicPartition, int]:
+    """Of offsets that show no record, those that never had one that consumers see:
+    neither retention nor the log cleaner has deleted it.
+    """
+    firsts = topic_admin.list_offsets(
+        cluster, missing, timestamp=topic_admin.EARLIEST, topics=topics
+    )
+    inside = {k: at for k, at in missing.items() if firsts.get(k, at + 1) <= at}
+    cleaned = configs.compacted(cluster, {topic for topic, _ in inside})
+    return {key: at for key, at in inside.items() if key[0] not in cleaned}
 
 
 def equal_records(
@@ -314,7 +365,9 @@ def equal_records(
 
 
 def _are_equal(one: _Found, other: _Found) -> bool:
-    """One that is deleted counts as equal, like one that never was, at a filler."""
+    """One that is deleted counts as equal, like one that never was, at a filler; for
+    others see `_never_there`.
+    """
     if not (isinstance(one, _Record) and isinstance(other, _Record)):
         return True
     mine, its = ((e.key, e.value, e.is_filler) for e in (one, other))
