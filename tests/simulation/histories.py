@@ -75,6 +75,9 @@ _PROMPT = {
 _WORTH_OVERLAPPING = writing.WORTH_OVERLAPPING
 _FILLED = 3
 """Every n-th seed of `same` has holes in the source's logs, and `fill: visible`."""
+_SMALL = 5
+"""Every n-th seed of `same` has topics of small batches, so that a slot sends several
+of one partition, one after the other."""
 _WITH_AN_INDEX = 6
 """Every n-th seed has an index of the offset map."""
 
@@ -154,7 +157,8 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
     )
     names = ["t0", "t1"][: random.choice((1, 2))]
     for name in names:
-        source.create(name, random.choice((1, 2, 3)), {})
+        small = {"max.message.bytes": "400"} if seed % _SMALL == 2 else {}
+        source.create(name, random.choice((1, 2, 3)), small if kind == SAME else {})
     writer = Writer(source, names)
     same, old = kind == SAME, False
     once = random.random() < 0.9 or kind in (GROUPS, SAME)

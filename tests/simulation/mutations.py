@@ -446,6 +446,21 @@ def producers_are_never_forgotten() -> AbstractContextManager[Any]:
     return _patched(SameOffsetsWriter, "_is_fresh", lambda *_: True)
 
 
+def only_the_first_batch_is_proven() -> AbstractContextManager[Any]:
+    """A slot that slept sends the rest of what it had begun to send."""
+    init = write.Write.__init__
+
+    def always(made: Any, *arguments: Any, **more: Any) -> None:
+        init(made, *arguments, **{**more, "may_send": lambda: True})
+
+    return _patched(write.Write, "__init__", always)
+
+
+def owners_do_not_wait() -> AbstractContextManager[Any]:
+    """Who takes over writes at once what leaders do not remember."""
+    return _patched(SameOffsetsWriter, "_may_begin", lambda self, _: self._is_proven())
+
+
 def fillers_are_outside_the_sequence() -> AbstractContextManager[Any]:
     """A leader takes a filler whatever it has: a retry appends it again."""
 
@@ -570,6 +585,7 @@ OF_SAME: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         any_leader_has_lost_its_end, unknown_configs_are_good,
         old_positions_count, each_slot_counts_for_itself,
         notes_are_forgotten, fillers_are_outside_the_sequence,
+        only_the_first_batch_is_proven, owners_do_not_wait,
         copies_need_no_proof,
     )
 }  # fmt: skip

@@ -425,6 +425,11 @@ def what_came_back_is_copied() -> AbstractContextManager[Any]:
     return _patched(intake, "_SameCopy", same_copy)
 
 
+def records_face_nothing() -> AbstractContextManager[Any]:
+    """A record that faces an offset without one is an equal end."""
+    return _patched(same_offsets, "_never_there", lambda *_: {})
+
+
 def tails_have_a_place() -> AbstractContextManager[Any]:
     """A topic with a tail is taken for one with the same offsets."""
     return _patched(failback, "_diverged", lambda *_: set())
@@ -469,6 +474,7 @@ OF_SWITCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         nothing_is_ever_lost, no_group_reads_again,
         late_operators_call_hooks, failovers_stop_nothing,
         terms_do_not_end, what_came_back_is_copied, tails_have_a_place,
+        records_face_nothing,
         ends_are_not_noted, runs_that_gave_way_are_through,
     )
 }  # fmt: skip
