@@ -829,8 +829,9 @@ class SameOffsetsWriter(TargetWriter):
         if self._flights:
             first = self._flights[0]
             pauses.append(first.write.again_in)
-            if first.alone and not first.begun:
-                pauses.append(max(0.0, self._alone_from - time.monotonic()))
+            waits = self._alone_from - time.monotonic()
+            if first.alone and not first.begun and waits > 0:
+                pauses.append(waits)
         if self._note is None and self._to_note.moved and super().ready:
             pauses.append(max(0.0, self._note_at - time.monotonic()))
         return min((pause for pause in pauses if pause is not None), default=None)
