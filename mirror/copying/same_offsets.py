@@ -29,12 +29,12 @@ from dataclasses import dataclass, replace
 import math
 import struct
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from mirror.clusters import codes, hanging
-from mirror.clusters.admin import configs, topic_admin
+from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch, write
 from mirror.clusters.wire.write import Write
 from mirror.copying.lease import DIVERGED
@@ -59,7 +59,7 @@ from mirror.records import batch, fillers, former, scan, to_columns
 from mirror.records.listing import are_fillers, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
@@ -73,6 +73,8 @@ if TYPE_CHECKING:
     from mirror.offsets.terms import Term
     from mirror.records.batch import Buffer
 
+
+T = TypeVar("T")
 
 PURPOSES = tuple(f"same offsets {channel}" for channel in range(write.CHANNELS))
 _NOTE_SECONDS = 1.0
@@ -236,7 +238,7 @@ def _look_behind(
     ends = {where: log.end - 1 for where, log in logs.items() if log.end}
     last = dict.fromkeys(logs) | _records(target, ends, topics)
     beyond = {w: noted[w] for w, log in logs.items() if noted[w] < log.end}
-    first = dict.fromkeys(logs) | _records(target, beyond, topics, or_later=True)
+    first = dict.fromkeys(logs) | _read_at(target, beyond, topics, _record_from)
     found: dict[TopicPartition, _Behind | str] = {
         where: each for where, each in looked.items() if isinstance(each, str)
     }
@@ -324,15 +326,12 @@ def _never_there(
     missing: Mapping[TopicPartition, int],
     topics: Mapping[str, Topic],
 ) -> dict[TopicPartition, int]:
-    """Of offsets that show no record, those that never had one that consumers see:
-    neither retention nor the log cleaner has deleted it.
+    """Of offsets that show no record, those that never had one: the marker of a
+    transaction is there. Where nothing is, retention or the log cleaner may have
+    deleted it.
     """
-    firsts = topic_admin.list_offsets(
-        cluster, missing, timestamp=topic_admin.EARLIEST, topics=topics
-    )
-    inside = {k: at for k, at in missing.items() if firsts.get(k, at + 1) <= at}
-    cleaned = configs.compacted(cluster, {topic for topic, _ in inside})
-    return {key: at for key, at in inside.items() if key[0] not in cleaned}
+    found = _read_at(cluster, missing, topics, _is_marker_at) if missing else {}
+    return {key: at for key, at in missing.items() if found[key] is True}
 
 
 def equal_records(
@@ -542,106 +541,28 @@ def _lost_from(key: TopicPartition, offset: int) -> str:
     )
 
 
-def _records(
-    cluster: Cluster,
-    wanted: Mapping[TopicPartition, int],
-    topics: Mapping[str, Topic],
-    *,
-    committed: bool = False,
-    or_later: bool = False,
-) -> dict[TopicPartition, _Found]:
-    """The records with these offsets. `or_later`: or the first ones behind them, where
-    the log cleaner has removed those.
+def _is_marker_at(body: bytes, fetched: Fetched, offset: int) -> bool:
+    """Whether the marker of a transaction has this offset."""
+    buffer, start, end = _modern(body, fetched)
+    scratch = batch.scratch()
+    count, _ = scan.index(buffer, start, end, scratch)
+    rows = scratch[: max(count, 0)]
+    there = (rows[:, scan.BASE] <= offset) & (offset <= rows[:, scan.LAST])
+    control = (rows[:, scan.ATTRIBUTES] & batch.CONTROL) != 0
+    return bool((there & control & (rows[:, scan.COUNT] > 0)).any())
 
-    Raises:
-        ClusterError: a leader does not answer any more, or not in time.
+
+def _record_from(body: bytes, fetched: Fetched, offset: int) -> _Record | None:
+    """The record with this offset, or the first one behind it, where the log cleaner
+    has removed that.
     """
-    firsts = topic_admin.list_offsets(
-        cluster, wanted, timestamp=topic_admin.EARLIEST, topics=topics
-    )
-    ends = topic_admin.list_offsets(
-        cluster, firsts, timestamp=topic_admin.LATEST, committed=committed,
-        topics=topics,
-    )  # fmt: skip
-    found: dict[TopicPartition, _Found] = {}
-    for (topic, number), offset in wanted.items():
-        where, name = (topic, number), f"{cluster.alias}: {topic}-{number}"
-        if where not in ends:
-            found[where] = f"{name}: its leader does not answer"
-        elif offset >= ends[where]:
-            found[where] = f"{name} does not show offset {offset} yet"
-        elif offset < firsts[where]:
-            found[where] = None
-    left = {key: offset for key, offset in wanted.items() if key not in found}
-    deadline = time.monotonic() + _READ_SECONDS
-    alone = False
-    while left:
-        before = len(left)
-        for leader, names in hanging.by_leader(topics, left).items():
-            asked = [(topic, n) for topic, numbers in names.items() for n in numbers]
-            for some in [[each] for each in asked] if alone else [asked]:
-                for where, record in _fetched(
-                    cluster, leader, some, left, topics,
-                    committed=committed, or_later=or_later,
-                ):  # fmt: skip
-                    del left[where]
-                    found[where] = record
-        # An answer that has room for one has nothing of it if nothing is there.
-        alone = len(left) == before
-        if left and time.monotonic() > deadline:
-            topic, partition = min(left)
-            raise UnreachableError(
-                f"cluster {cluster.alias}: {topic}-{partition} cannot be read"
-            )
-    return found
-
-
-def _fetched(
-    cluster: Cluster,
-    leader: int,
-    asked: Sequence[TopicPartition],
-    offsets: Mapping[TopicPartition, int],
-    topics: Mapping[str, Topic],
-    *,
-    committed: bool,
-    or_later: bool,
-) -> Iterator[tuple[TopicPartition, _Record | None]]:
-    """What one leader has at these offsets, of partitions that fit into an answer; of
-    one that is asked for alone, all that it has.
-    """
-    request = fetch.encode(
-        [
-            fetch.Wanted(
-                topic=topic, partition=number, offset=offsets[topic, number],
-                leader_epoch=topics[topic].leaders[number].epoch,
-            )
-            for topic, number in asked
-        ],
-        isolation=fetch.READ_COMMITTED if committed else fetch.READ_UNCOMMITTED,
-        max_wait_ms=10, max_bytes=_READ_BYTES, partition_max_bytes=1,
-    )  # fmt: skip
-    body = (
-        cluster.connection(leader, _READING)
-        .send_buffers(fetch.API_KEY, fetch.VERSION, [request], flexible=False)
-        .result()
-    )
-    for each in fetch.decode(body):
-        where = (each.topic, each.partition)
-        if each.error != codes.NONE:
-            raise codes.error_for(each.error, f"reading {each.topic}-{each.partition}")
-        end = each.last_stable_offset if committed else each.high_watermark
-        if each.start < each.end:
-            yield where, _record_at(body, each, offsets[where], or_later=or_later)
-        elif len(asked) == 1 and offsets[where] < end:
-            yield where, None
+    return _record_at(body, fetched, offset, or_later=True)
 
 
 def _record_at(
-    body: bytes, fetched: Fetched, offset: int, *, or_later: bool
+    body: bytes, fetched: Fetched, offset: int, *, or_later: bool = False
 ) -> _Record | None:
-    buffer, start, end = former.modern(
-        np.frombuffer(body, np.uint8), fetched.start, fetched.end
-    )
+    buffer, start, end = _modern(body, fetched)
     found = batch.read(
         buffer, start, end, position=offset, aborted=fetched.aborted,
         scratch=batch.scratch(),
@@ -668,8 +589,116 @@ def _record_at(
     return None
 
 
+def _modern(body: bytes, fetched: Fetched) -> tuple[Buffer, int, int]:
+    return former.modern(np.frombuffer(body, np.uint8), fetched.start, fetched.end)
+
+
 def _bytes(buffer: Buffer, at: int, size: int) -> bytes | None:
     return None if size < 0 else buffer[at : at + size].tobytes()
+
+
+def _records(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    topics: Mapping[str, Topic],
+    *,
+    committed: bool = False,
+) -> dict[TopicPartition, _Found]:
+    """The records with these offsets. Raises as `_read_at`."""
+    return _read_at(cluster, wanted, topics, _record_at, committed=committed)
+
+
+def _read_at(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    topics: Mapping[str, Topic],
+    read: Callable[[bytes, Fetched, int], T | None],
+    *,
+    committed: bool = False,
+) -> dict[TopicPartition, T | str | None]:
+    """What `read` makes of answers that begin at these offsets; or why there is none;
+    None: what was there is deleted.
+
+    Raises:
+        ClusterError: a leader does not answer any more, or not in time.
+    """
+    firsts = topic_admin.list_offsets(
+        cluster, wanted, timestamp=topic_admin.EARLIEST, topics=topics
+    )
+    ends = topic_admin.list_offsets(
+        cluster, firsts, timestamp=topic_admin.LATEST, committed=committed,
+        topics=topics,
+    )  # fmt: skip
+    found: dict[TopicPartition, T | str | None] = {}
+    for (topic, number), offset in wanted.items():
+        where, name = (topic, number), f"{cluster.alias}: {topic}-{number}"
+        if where not in ends:
+            found[where] = f"{name}: its leader does not answer"
+        elif offset >= ends[where]:
+            found[where] = f"{name} does not show offset {offset} yet"
+        elif offset < firsts[where]:
+            found[where] = None
+    left = {key: offset for key, offset in wanted.items() if key not in found}
+    deadline = time.monotonic() + _READ_SECONDS
+    alone = False
+    while left:
+        before = len(left)
+        for leader, names in hanging.by_leader(topics, left).items():
+            asked = [(topic, n) for topic, numbers in names.items() for n in numbers]
+            for some in [[each] for each in asked] if alone else [asked]:
+                for where, record in _fetched(
+                    cluster, leader, some, left, topics, committed=committed, read=read,
+                ):  # fmt: skip
+                    del left[where]
+                    found[where] = record
+        # An answer that has room for one has nothing of it if nothing is there.
+        alone = len(left) == before
+        if left and time.monotonic() > deadline:
+            topic, partition = min(left)
+            raise UnreachableError(
+                f"cluster {cluster.alias}: {topic}-{partition} cannot be read"
+            )
+    return found
+
+
+def _fetched(
+    cluster: Cluster,
+    leader: int,
+    asked: Sequence[TopicPartition],
+    offsets: Mapping[TopicPartition, int],
+    topics: Mapping[str, Topic],
+    *,
+    committed: bool,
+    read: Callable[[bytes, Fetched, int], T | None],
+) -> Iterator[tuple[TopicPartition, T | None]]:
+    """What one leader has at these offsets, of partitions that fit into an answer; of
+    one that is asked for alone, all that it has.
+    """
+    request = fetch.encode(
+        [
+            fetch.Wanted(
+                topic=topic, partition=number, offset=offsets[topic, number],
+                leader_epoch=topics[topic].leaders[number].epoch,
+            )
+            for topic, number in asked
+        ],
+        isolation=fetch.READ_COMMITTED if committed else fetch.READ_UNCOMMITTED,
+        max_wait_ms=10, max_bytes=_READ_BYTES, partition_max_bytes=1,
+    )  # fmt: skip
+    body = (
+        cluster.connection(leader, _READING)
+        .send_buffers(fetch.API_KEY, fetch.VERSION, [request], flexible=False)
+        .result()
+    )
+    for each in fetch.decode(body):
+        where = (each.topic, each.partition)
+        if each.error != codes.NONE:
+            raise codes.error_for(each.error, f"reading {each.topic}-{each.partition}")
+        end = each.last_stable_offset if committed else each.high_watermark
+        if each.start < each.end:
+            yield where, read(body, each, offsets[where])
+        elif len(asked) == 1 and offsets[where] < end:
+            yield where, None
 
 
 # ---- writing ----
