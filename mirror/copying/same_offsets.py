@@ -154,7 +154,7 @@ def find_ends(
         asked = {
             keys[where]: (each.log.end - 1, each.last)
             for where, each in looked.items()
-            if isinstance(each, _Behind) and each.ours
+            if isinstance(each, _Behind) and (each.ours or each.ends_with_ours)
         }
         written = _facing(known.source, asked, known.source_topics)
         places = {key: offset for key, (offset, _) in asked.items()}
@@ -218,6 +218,10 @@ class _Behind:
     """The last record."""
     ours: bool
     """Whether our producer wrote something there, and no other one did."""
+    ends_with_ours: bool
+    """Whether the last record is our producer's, also before that offset: the copy may
+    have lost its end, and got a batch that was on its way.
+    """
 
 
 def _look_behind(
@@ -247,7 +251,12 @@ def _look_behind(
         ours = where in beyond and _is_ours(
             terms[where], log, first[where], last[where]
         )
-        behind = _Behind(log=log, last=last[where], ours=ours)
+        end = last[where]
+        behind = _Behind(
+            log=log, last=end, ours=ours,
+            ends_with_ours=isinstance(end, _Record)
+            and end.producer_id == terms[where].producer_id,
+        )  # fmt: skip
         found[where] = unknown[0] if unknown else behind
     return found
 
