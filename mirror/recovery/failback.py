@@ -392,7 +392,7 @@ def _diverged(stage: Stage, names: Mapping[str, str]) -> set[str]:
     if not names:
         return set()
     # Only here: it loads kernels.
-    from mirror.copying.same_offsets import equal_ends  # noqa: PLC0415
+    from mirror.copying.copy_ends import equal_ends  # noqa: PLC0415
 
     here = stage.target.topics(names)
     keys = {

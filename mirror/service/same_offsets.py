@@ -337,7 +337,7 @@ def _ends(
     if not copies:
         return _Ends(known={}, unknown={}, positions={}, blocks=())
     # Only here: it loads kernels.
-    from mirror.copying.same_offsets import find_ends  # noqa: PLC0415
+    from mirror.copying.copy_ends import find_ends  # noqa: PLC0415
 
     found = find_ends(
         target,

@@ -160,7 +160,7 @@ def look(
     last = {key: each.end - 1 for key, each in parts.items() if each.end > each.first}
     if last:
         # Only here: it loads kernels.
-        from mirror.copying.same_offsets import equal_records  # noqa: PLC0415
+        from mirror.copying.copy_ends import equal_records  # noqa: PLC0415
 
         for key, same in equal_records(source, target, last, copies, shown).items():
             if isinstance(same, int):

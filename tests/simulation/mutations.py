@@ -19,7 +19,15 @@ from mirror.clusters.admin import configs, topic_admin
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
-from mirror.copying import gaps, same_offsets, slot, take_over, target, transaction
+from mirror.copying import (
+    copy_ends,
+    gaps,
+    same_offsets,
+    slot,
+    take_over,
+    target,
+    transaction,
+)
 from mirror.copying.intake import Intake
 from mirror.copying.same_offsets import SameOffsetsWriter
 from mirror.copying.slot import Slot
@@ -488,24 +496,22 @@ def high_watermarks_are_ends() -> AbstractContextManager[Any]:
         )
         return {k: replace(found[k], offset=end) for k, end in seen.items()}
 
-    return _patched(same_offsets.topic_admin, "epoch_ends", ends)
+    return _patched(copy_ends.topic_admin, "epoch_ends", ends)
 
 
 def anybodys_records_are_ours() -> AbstractContextManager[Any]:
     """What a copy has behind the noted offset is taken for what a slot wrote."""
-    return _patched(same_offsets, "_is_ours", lambda *_: True)
+    return _patched(copy_ends, "_is_ours", lambda *_: True)
 
 
 def last_records_are_not_compared() -> AbstractContextManager[Any]:
     """A copy that ends where it may is taken for the source's beginning."""
-    return _patched(
-        same_offsets, "_compared", lambda _where, end, _written, _copied: end
-    )
+    return _patched(copy_ends, "_compared", lambda _where, end, _written, _copied: end)
 
 
 def lost_ends_do_not_matter() -> AbstractContextManager[Any]:
     """A source that has less than its copy is waited for."""
-    return _patched(same_offsets, "_lost_ends", lambda *_: {})
+    return _patched(copy_ends, "_lost_ends", lambda *_: {})
 
 
 def any_leader_has_lost_its_end() -> AbstractContextManager[Any]:
@@ -522,7 +528,7 @@ def any_leader_has_lost_its_end() -> AbstractContextManager[Any]:
         ends = topic_admin.epoch_ends(source, epochs, topics)
         return {k: "lost" for k, each in ends.items() if each.offset <= asked[k]}
 
-    return _patched(same_offsets, "_lost_ends", lost)
+    return _patched(copy_ends, "_lost_ends", lost)
 
 
 def unknown_configs_are_good() -> AbstractContextManager[Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from mirror.cli import switch as commands
-from mirror.copying import intake, same_offsets
+from mirror.copying import copy_ends, intake
 from mirror.copying.intake import Intake
 from mirror.copying.schemas import SchemaBarrier
 from mirror.pairs import journal, roles
@@ -54,7 +54,7 @@ _real: dict[str, Any] = {
     "note": Operator._note,
     "look": quiet.look,
     "rewrite": beginning.rewrite_progress,
-    "continued": same_offsets._continued,
+    "continued": copy_ends._continued,
     "same_copy": intake._SameCopy,
 }
 _patched: Any = mock.patch.object
@@ -413,7 +413,7 @@ def terms_do_not_end() -> AbstractContextManager[Any]:
         found = _real["continued"](term, log, last)
         return found._replace(epoch=max(log.epoch, 0))
 
-    return _patched(same_offsets, "_continued", continued)
+    return _patched(copy_ends, "_continued", continued)
 
 
 def what_came_back_is_copied() -> AbstractContextManager[Any]:
@@ -427,7 +427,7 @@ def what_came_back_is_copied() -> AbstractContextManager[Any]:
 
 def records_face_nothing() -> AbstractContextManager[Any]:
     """A record that faces an offset without one is an equal end."""
-    return _patched(same_offsets, "_never_there", lambda *_: {})
+    return _patched(copy_ends, "_never_there", lambda *_: {})
 
 
 def tails_have_a_place() -> AbstractContextManager[Any]:

@@ -34,11 +34,17 @@ class _Producer:
         pass
 
 
+class _Connection(str):
+    """Named by its purpose."""
+
+    may_send_on: Any = None
+
+
 class _Cluster:
     alias = "B"
 
-    def connection(self, _node: int, purpose: str) -> str:
-        return purpose
+    def connection(self, _node: int, purpose: str) -> _Connection:
+        return _Connection(purpose)
 
 
 def test_each_answer_is_taken_once_whichever_channel_is_first(
