@@ -34,7 +34,7 @@ class _Producer:
         pass
 
 
-class _Connection(str):
+class _Connection(str):  # noqa: SLOT000
     """Named by its purpose."""
 
     may_send_on: Any = None
