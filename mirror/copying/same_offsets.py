@@ -25,7 +25,7 @@ With `fill: visible` records without a value stand where the source has none
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import math
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -193,6 +193,11 @@ class SameOffsetsWriter(TargetWriter):
             at = known.positions.get(key)
             noted = 0 if at is None else min(at.offset, end.offset)
             self._noted[key] = max(noted, each.term.first)
+            if self._note_failed and at is not None and end.position > at.offset:
+                # What was noted can be noted once more, and that proves nothing.
+                self._to_note.moved[key] = replace(
+                    at, offset=end.position, leader_epoch=end.leader_epoch
+                )
         if one := next((k for k in self._copies_of if k in known.positions), None):
             count = RunningCount.decode(known.running.get(one, b""))
             self._last_noted = _Noted(one, known.positions[one], count)
