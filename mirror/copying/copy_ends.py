@@ -117,28 +117,23 @@ def find_ends(
         facing_none = {key: at for key, each in written.items() if each is None
                        and (at := known.positions.get(key))}  # fmt: skip
         lost |= _cut_logs(known.source, facing_none, known.source_topics)
-        alone = {
-            where: offset
-            for where, key in keys.items()
-            if key in asked and asked[key][1] is None and _is_copied(written[key])
-            for offset in [asked[key][0]]
-        }
-        lost |= {
-            keys[where]: f"{name_of(where)} has no record at offset {offset}, and the "
-            "source has one"
-            for where, offset in _never_there(target, alone, topics).items()
-        }
-        alone = {
-            key: offset
+        copies = {key: where for where, key in keys.items()}
+        facing = {
+            key: (offset, copied, written[key])
             for key, (offset, copied) in asked.items()
-            if written[key] is None and _is_copied(copied)
         }
+        missing = _facing_markers(facing, target, topics, names=copies)
+        lost |= {
+            key: f"{name_of(copies[key])} has no record at offset {offset}, and the "
+            "source has one"
+            for key, offset in missing.items()
+        }
+        swapped = {key: (at, b, a) for key, (at, a, b) in facing.items()}
+        missing = _facing_markers(swapped, known.source, known.source_topics)
         lost |= {
             key: f"the copy of {key[0]}-{key[1]} has a record at offset {offset}, and "
             "the source has none"
-            for key, offset in _never_there(
-                known.source, alone, known.source_topics
-            ).items()
+            for key, offset in missing.items()
         }
     found = {}
     for where, each in looked.items():
@@ -187,10 +182,10 @@ def _look_behind(
     unsure: Collection[TopicPartition],
 ) -> dict[TopicPartition, _Behind | str]:
     """Each copy with a noted offset, or why its leader does not show it."""
-    looked = logs_of(target, terms, noted, topics)
+    looked = _logs_of(target, terms, noted, topics)
     if waits := looked.keys() & set(unsure):
         time.sleep(_QUIET_SECONDS)
-        for where, again in logs_of(target, terms, waits, topics).items():
+        for where, again in _logs_of(target, terms, waits, topics).items():
             same = isinstance(again, str) or again == looked[where]
             looked[where] = again if same else f"{name_of(where)} grows"
     logs = {where: each for where, each in looked.items() if isinstance(each, _Log)}
@@ -251,14 +246,13 @@ def equal_ends(
             if isinstance(each, str):
                 raise UnreachableError(each)
         equal[key] = _are_equal(record, found[partitions[key]])
-    alone = {key: asked[key] for key, each in last.items() if each is None
-             and _is_copied(found[partitions[key]])}  # fmt: skip
-    equal |= dict.fromkeys(_never_there(one, alone, here), False)
-    keys = {where: key for key, where in partitions.items()}
-    alone = {partitions[k]: asked[k] for k, each in last.items() if _is_copied(each)
-             and found[partitions[k]] is None}  # fmt: skip
-    equal |= {keys[each]: False for each in _never_there(other, alone, there)}
-    return equal
+    facing = {k: (asked[k], each, found[partitions[k]]) for k, each in last.items()}
+    swapped = {key: (at, b, a) for key, (at, a, b) in facing.items()}
+    unlike = [
+        *_facing_markers(facing, one, here),
+        *_facing_markers(swapped, other, there, names=partitions),
+    ]
+    return equal | dict.fromkeys(unlike, False)
 
 
 def _facing(
@@ -280,22 +274,26 @@ def _is_filler(each: _Found) -> bool:
     return isinstance(each, _Record) and each.is_filler
 
 
-def _is_copied(each: _Found) -> bool:
-    """Whether the other cluster has the same, as long as nothing deletes it there."""
-    return isinstance(each, _Record) and not each.is_filler
-
-
-def _never_there(
+def _facing_markers(
+    facing: Mapping[TopicPartition, tuple[int, _Found, _Found]],
     cluster: Cluster,
-    missing: Mapping[TopicPartition, int],
     topics: Mapping[str, Topic],
+    *,
+    names: Mapping[TopicPartition, TopicPartition] | None = None,
 ) -> dict[TopicPartition, int]:
-    """Of offsets that show no record, those that never had one: the marker of a
-    transaction is there. Where nothing is, retention or the log cleaner may have
-    deleted it.
+    """Where the cluster has the marker of a transaction and the other one a record: so
+    it never had that. Where nothing is, retention or the log cleaner may have deleted
+    it. `facing`: offset, what the cluster has there, and what the other one has.
+    `names`: what partitions are called on the cluster; None: the same.
     """
+    called = {key: key if names is None else names[key] for key in facing}
+    missing = {
+        called[key]: offset
+        for key, (offset, own, other) in facing.items()
+        if own is None and isinstance(other, _Record) and not other.is_filler
+    }
     found = _read_at(cluster, missing, topics, _is_marker_at) if missing else {}
-    return {key: at for key, at in missing.items() if found[key] is True}
+    return {k: each[0] for k, each in facing.items() if found.get(called[k]) is True}
 
 
 def equal_records(
@@ -329,7 +327,7 @@ def equal_records(
 
 def _are_equal(one: _Found, other: _Found) -> bool:
     """One that is deleted counts as equal, like one that never was, at a filler; for
-    others see `_never_there`.
+    others see `_facing_markers`.
     """
     if not (isinstance(one, _Record) and isinstance(other, _Record)):
         return True
@@ -346,7 +344,7 @@ def name_of(where: TopicPartition) -> str:
     return f"target {where[0]}-{where[1]}"
 
 
-def logs_of(
+def _logs_of(
     target: Cluster,
     terms: Mapping[TopicPartition, Term],
     copies: Collection[TopicPartition],
@@ -463,7 +461,7 @@ def _lost_ends(
 ) -> dict[TopicPartition, str]:
     """Of source partitions that did not show the offset asked for, those that do not
     have it, in words. One that is cut off from its cluster goes on to answer: only the
-    leader that most brokers name is believed.
+    leader that most brokers name counts.
     """
     doubted = [key for key, each in written.items() if isinstance(each, str)]
     if not doubted:

@@ -30,9 +30,10 @@ import math
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import write
 from mirror.clusters.wire.write import Write
-from mirror.copying.copy_ends import find_ends, logs_of, name_of
+from mirror.copying.copy_ends import find_ends, name_of
 from mirror.copying.lease import DIVERGED
 from mirror.copying.target import (
     MAX_IN_FLIGHT,
@@ -291,11 +292,10 @@ class SameOffsetsWriter(TargetWriter):
         self._advance_flights()
         self._write_note()
         super()._advance_each()
-        self._events = [
-            each for each in self._events if not self._is_noted(each.transaction)
-        ]
-        if any(not flight.is_sent for flight in self._flights):
-            self._advance_flights()  # a note may have proven that this slot may write
+        left = [each for each in self._events if not self._is_noted(each.transaction)]
+        if len(left) < len(self._events):
+            self._events = left
+            self._advance_flights()  # the note has proven that this slot may write
 
     def _advance_flights(self) -> None:
         before: _Flight | None = None
@@ -309,7 +309,7 @@ class SameOffsetsWriter(TargetWriter):
                 break
             flight.begun = True
             if not flight.is_sent:
-                self._is_proven()
+                self._is_proven()  # what is left to send may wait for a note
             done = flight.write.advance()
             for each in flight.write.take_placed():
                 self._check_one(each)
@@ -338,12 +338,10 @@ class SameOffsetsWriter(TargetWriter):
             return False
         batches = flight.content.batches
         if asked := batches.keys() - self._settled:
-            terms, topics = self._producer_of_copies.terms, self._copy_topics
-            for where, log in logs_of(self._cluster, terms, asked, topics).items():
-                if isinstance(log, str):
-                    raise ClusterError(log)
-                if log.end != batches[where][0].source_offset:
-                    raise ClusterError(f"{name_of(where)} has grown")
+            ends = topic_admin.log_ends(self._cluster, asked, self._copy_topics)
+            for where in asked:
+                if ends.get(where) != batches[where][0].source_offset:
+                    raise ClusterError(f"{name_of(where)} does not end where it did")
             self._settled |= asked
         return True
 

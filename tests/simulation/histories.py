@@ -156,9 +156,10 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
         network, "b", brokers=random.choice((1, 2, 3)), v2=v2, by_id=True
     )
     names = ["t0", "t1"][: random.choice((1, 2))]
+    small = kind == SAME and seed % _SMALL == 2
+    limits = {"max.message.bytes": "400"} if small else {}
     for name in names:
-        small = {"max.message.bytes": "400"} if seed % _SMALL == 2 else {}
-        source.create(name, random.choice((1, 2, 3)), small if kind == SAME else {})
+        source.create(name, random.choice((1, 2, 3)), {**limits})
     writer = Writer(source, names)
     same, old = kind == SAME, False
     once = random.random() < 0.9 or kind in (GROUPS, SAME)

@@ -427,7 +427,7 @@ def what_came_back_is_copied() -> AbstractContextManager[Any]:
 
 def records_face_nothing() -> AbstractContextManager[Any]:
     """A record that faces an offset without one is an equal end."""
-    return _patched(copy_ends, "_never_there", lambda *_: {})
+    return _patched(copy_ends, "_facing_markers", lambda *_, **__: {})
 
 
 def tails_have_a_place() -> AbstractContextManager[Any]:

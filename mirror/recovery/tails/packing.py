@@ -44,7 +44,7 @@ class Packer:
         *,
         stamp: Buffer,
         unwanted: Buffer = _NOTHING,
-        admit: Callable[[Buffer, int, Rows], None] = lambda *_: None,
+        admit: Callable[[Buffer, int, Rows], None] | None = None,
     ) -> None:
         """`stamp`: the header that records get; `unwanted` as of `from_places.put`.
         `admit` is called with the records of each batch, laid out in a buffer behind
@@ -97,7 +97,8 @@ class Packer:
                 self._out = np.empty(2 * self._out.size, np.uint8)
                 continue
             end = int(self._result[merge_loop.END])
-            self._admit(self._out, end, places[begun : int(state[0])])
+            if self._admit is not None:
+                self._admit(self._out, end, places[begun : int(state[0])])
             # A copy: the next batch overwrites the buffer before this one is sent.
             section = memoryview(self._out.data[HEADER_SIZE:end].tobytes())
             found.append(pack(section, self._codec, self._result, self._runs))

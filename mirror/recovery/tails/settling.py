@@ -479,7 +479,7 @@ class Replay:
             settling.flow, settling.target, part.target_topic,
             stamp=terms.seen.stamp,
             unwanted=_NOTHING if terms.flow.transform is None else _LETTER,
-            admit=_admit_all if schemas is None else partial(schemas.admit, where),
+            admit=None if schemas is None else partial(schemas.admit, where),
         )  # fmt: skip
         self._where = where
         self._buffer: Buffer = _NOTHING
@@ -515,10 +515,6 @@ class Replay:
 
 
 # ---- schemas of what is replayed ----
-
-
-def _admit_all(_records: Buffer, _end: int, _places: Rows) -> None:
-    """They need no schemas."""
 
 
 class ReplayedSchemas:
