@@ -800,12 +800,12 @@ def group_status(
     ends: Mapping[tuple[str, int], int],
 ) -> GroupStatus:
     """A group's status; `positioned` adds the time. `ends`: where source partitions
-    end, as far as they are known.
+    end, -1 as long as that is not known.
     """
     ahead = [
-        max(ends[place.topic, place.partition] - place.upstream, 0)
+        max(end - place.upstream, 0)
         for place in places
-        if (place.topic, place.partition) in ends
+        if (end := ends.get((place.topic, place.partition), -1)) >= 0
     ]
     kinds = [place.translated.exactness for place in places]
     return GroupStatus(

@@ -597,7 +597,7 @@ class PartitionStatus:
     position: int
     """The next source offset to copy, -1 while not known."""
     end_offset: int
-    """Where the source partition ended in the last lease."""
+    """Where the source partition ended in the last lease, -1 while not known."""
     lag: int
     """Source offsets not copied yet, as of the last lease."""
     lag_seconds: float = -1.0

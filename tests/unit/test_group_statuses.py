@@ -37,9 +37,9 @@ def test_lag_on_the_source() -> None:
     """
     lags = [
         look("a", Exactness.EXACT, ends=ends).lag
-        for ends in ({("t", 0): 12}, {("t", 0): 3}, {("t", 1): 12})
+        for ends in ({("t", 0): 12}, {("t", 0): 3}, {("t", 1): 12}, {("t", 0): -1})
     ]
-    assert lags == [7, 0, -1]
+    assert lags == [7, 0, -1, -1]
 
 
 def test_a_position_is_as_old_as_the_last_look_that_found_it() -> None:
