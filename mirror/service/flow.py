@@ -584,7 +584,7 @@ class FlowJobs:
             config,
             store=store,
             passive=pairs.passive,
-            switching=self._switching,
+            must_wait=self._must_wait,
         )
         self._protection = ProtectJob(flow, config, tell=problems.tell)
         self._proofs = proofs
@@ -594,6 +594,7 @@ class FlowJobs:
     def adopt(self, flow: FlowConfig, config: MirrorConfig) -> None:
         """Use new settings; group jobs use them from the next `begin` on."""
         self._flow = flow
+        self._rests_in = self._pairs.rests_in(flow.source, flow.target)
         self._clusters = (config.clusters[flow.source], config.clusters[flow.target])
         self.selection = selection.noted(config, flow.name)
         self._of_topics.adopt(flow, config)
@@ -657,12 +658,18 @@ class FlowJobs:
             jobs,
             store=self._store,
             ids=ids,
-            switching=self._switching,
+            must_wait=self._must_wait,
         )
         self._jobs.start()
 
-    def _switching(self) -> bool:
-        return self._pairs.switching(self._flow.source, self._flow.target)
+    def _must_wait(self) -> bool:
+        """Whether a switch is under way, or has taken the target away from the flow: a
+        run ends only with its lease, which may wait for a cluster that is dead.
+        """
+        ends = self._flow.source, self._flow.target
+        if self._pairs.switching(*ends) or not self._pairs.may_copy(*ends):
+            return True
+        return self._pairs.rests_in(*ends) != self._rests_in
 
     def close(self, *, wait: bool = True) -> None:
         """Start no more turns, and wait a while for the running ones. After a failure

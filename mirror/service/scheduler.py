@@ -49,7 +49,8 @@ class Job:
     """One run, with the flow's source and target; raises `MirrorError` if it fails.
     Both are connected and belong to the job's own thread."""
     waits: bool = False
-    """It does nothing while a switch is under way, which changes the same things."""
+    """It does nothing while a switch is under way, which changes the same things, or
+    once the flow may not copy any more."""
     meanwhile: Callable[[Cluster, Cluster], None] | None = None
     """Twice a second between two runs, with the same clusters. After a failure the next
     run comes first."""
@@ -66,12 +67,12 @@ class Jobs:
         *,
         store: StatusStore,
         ids: Mapping[str, str],
-        switching: Callable[[], bool] = lambda: False,
+        must_wait: Callable[[], bool] = lambda: False,
     ) -> None:
         """`ids` are those of the clusters that the flow runs with, by alias.
-        `switching`: whether a switch is under way.
+        `must_wait`: whether a switch changes, or has changed, who may write.
         """
-        self._switching = switching
+        self._must_wait = must_wait
         self._flow = flow
         self._clusters = clusters
         self._ids = ids
@@ -125,7 +126,7 @@ class Jobs:
             while not self._stopping.is_set():
                 began = time.monotonic()
                 kick.clear()
-                if job.waits and self._switching():
+                if job.waits and self._must_wait():
                     kick.wait(_SWITCHING_SECONDS)
                     continue
                 if self._work(job, source, target):
@@ -145,7 +146,7 @@ class Jobs:
         while job.meanwhile and end - time.monotonic() > _MEANWHILE_SECONDS:
             if self._kicks[job.name].wait(_MEANWHILE_SECONDS):
                 return 0.0
-            if job.waits and self._switching():
+            if job.waits and self._must_wait():
                 continue
             began = time.monotonic()
             if error := self._error_of(job, job.meanwhile, source, target):

@@ -45,10 +45,10 @@ class SchemaJob:
         *,
         store: StatusStore,
         passive: Callable[[], Collection[str]] = frozenset,
-        switching: Callable[[], bool] = lambda: False,
+        must_wait: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`passive` as in `TopicJobs`; `switching`: whether a switch is under way."""
-        self._switching = switching
+        """`passive` as in `TopicJobs`; `must_wait` as in `Jobs`."""
+        self._must_wait = must_wait
         self._stopping = threading.Event()
         self._turn = threading.Lock()
         """Held by a turn: one that does not end with its run lasts into the next."""
@@ -124,7 +124,7 @@ class SchemaJob:
                 self._flow,
                 self._config.clusters,
                 target,
-                going_on=lambda: not (stopping.is_set() or self._switching()),
+                going_on=lambda: not (stopping.is_set() or self._must_wait()),
             )
             self._opened = (target, registries)
         return self._opened[1]

@@ -227,7 +227,7 @@ def flows_rest_for_ever() -> AbstractContextManager[Any]:
 
 def jobs_go_on_in_a_switch() -> AbstractContextManager[Any]:
     """Group offsets are synced while a switch sets them."""
-    return _patched(FlowJobs, "_switching", lambda _: False)
+    return _patched(FlowJobs, "_must_wait", lambda _: False)
 
 
 def the_fence_is_not_undone() -> AbstractContextManager[Any]:
