@@ -14,8 +14,6 @@ from functools import partial
 import time
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from mirror.clusters import codes
 from mirror.copying.lease import DIVERGED, HOLE
 from mirror.copying.rewrite import Holes
@@ -71,14 +69,6 @@ class _SameCopy:
     """Whether records that came from there were read since its end was asked for."""
 
 
-def _without_holes(rows: Rows, position: int) -> Rows:
-    """Those before the first hole from a position on."""
-    begins = np.concatenate(([position], rows[:-1, scan.LAST] + 1))
-    whole = rows[:, scan.COUNT] == rows[:, scan.LAST] - rows[:, scan.BASE] + 1
-    fits = whole & (rows[:, scan.BASE] <= begins)
-    return rows[: len(rows) if fits.all() else int(fits.argmin())]
-
-
 def _following(done: Rewritten, position: int) -> tuple[int, int]:
     """How many batches follow on each other from a position on, and up to where."""
     good = 0
@@ -104,7 +94,7 @@ def _rewritten_up_to_holes(
     fillers.
     """
     if holes is None:
-        rows = _without_holes(rows, position)
+        rows = rows[: scan.before_hole(rows, position)]
         end = int(rows[-1, scan.LAST]) + 1 if len(rows) else position
     else:
         end = holes.to

@@ -307,8 +307,7 @@ class Rewriter:
         state = self._beginning(done)
         provenance, result = self._provenance, self._result
         left_out = provenance.target_suffix[: 0 if self.takes_loops else None]
-        # Heartbeats are ours: their keys have no home.
-        homes = provenance.homes[: 0 if provenance.is_heartbeats(self._at[0]) else None]
+        homes = self._homes
         capacity, whole = limit, len(part)
         while (row := int(state[merge_loop.ROW])) < whole:
             out = self._output(capacity)
@@ -353,6 +352,13 @@ class Rewriter:
                 return
         if whole < len(part):
             raise damaged_records(part[whole, merge_loop.FIRST_OFFSET])
+
+    @property
+    def _homes(self) -> Buffer:
+        homes = self._provenance.homes
+        if len(homes) and self._provenance.is_heartbeats(self._at[0]):
+            return homes[:0]  # they are ours: their keys have no home
+        return homes
 
     def _beginning(self, done: Rewritten) -> Rows:
         """Of a merge."""

@@ -34,8 +34,9 @@ DELETE_HORIZON = 0x40
 tombstones. It is no record's time, but record times are still relative to it."""
 
 _MOST_BATCHES = 1 << 16
-_SMALL_BATCH = 1 << 10
-"""Up to this size, a compiled checksum is faster than calling the library."""
+_SMALL_BATCH, _SMALL_ANSWER = 1 << 10, 8 << 10
+"""Up to this size of a batch, or of all of an answer's, a compiled checksum is faster
+than calling the library."""
 _CRC_TABLES = scan.crc_tables()
 _OFFSET = struct.Struct(">q")
 _CRC = struct.Struct(">I")
@@ -124,9 +125,8 @@ def read(
     if not len(rows):
         return Batches(rows=rows, next_offset=position, skipped=0)
     # The log cleaner leaves empty batches, even markers: those mark nothing.
-    counts = rows[:, scan.COUNT]
-    kept = rows if counts.all() else rows[counts > 0]
-    attributes = np.bitwise_or.reduce(kept[:, scan.ATTRIBUTES])
+    emptied, attributes = scan.marks(rows)
+    kept = rows[rows[:, scan.COUNT] > 0] if emptied else rows
     if attributes & (TRANSACTIONAL | CONTROL):
         visible = _visible(buffer, kept, aborted)
         if len(visible) < len(kept):
@@ -194,9 +194,12 @@ def _undamaged(buffer: Buffer, rows: Rows) -> Rows:
     """
     if not len(rows):
         return rows
-    damaged = scan.first_damaged(buffer, rows, _CRC_TABLES, _SMALL_BATCH)
-    whole = rows[-1, scan.AT] + rows[-1, scan.SIZE] - rows[0, scan.AT]
-    if whole > _SMALL_BATCH:
+    whole = int(rows[-1, scan.AT] + rows[-1, scan.SIZE] - rows[0, scan.AT])
+    small = whole <= _SMALL_ANSWER
+    damaged = scan.first_damaged(
+        buffer, rows, _CRC_TABLES, whole if small else _SMALL_BATCH
+    )
+    if not small:
         damaged = _first_large_damaged(buffer, rows[:damaged])
     if damaged == 0:
         raise CorruptBatchError(

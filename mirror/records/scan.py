@@ -1,7 +1,8 @@
 """Compiled loops over record batches as they were stored: list them, check them.
 
 `index` lists the batches of a buffer without touching records; `first_damaged` checks
-the checksums of small ones. Bytes in, numbers out: no allocation, no I/O. `merge_loop`
+the checksums of small ones; `before_hole` counts those that follow each other, and
+`marks` ors their attributes. Bytes in, numbers out: no allocation, no I/O. `merge_loop`
 reads the records. Format: Kafka's message format v2.
 """
 
@@ -156,3 +157,26 @@ def first_damaged(buffer, rows, tables, largest):
         if crc(buffer, at + 21, at + size, tables) != np.uint32(int32(buffer, at + 17)):
             return row
     return rows.shape[0]
+
+
+@compiled("int64(int64[:, ::1], int64)")
+def before_hole(rows, position):
+    """How many rows come before the first hole from a position on."""
+    for row in range(rows.shape[0]):
+        base, last = rows[row, BASE], rows[row, LAST]
+        if base > position or rows[row, COUNT] != last - base + 1:
+            return row
+        position = last + 1
+    return rows.shape[0]
+
+
+@compiled("UniTuple(int64, 2)(int64[:, ::1])")
+def marks(rows):
+    """How many rows have no records, and the attributes of the others, or-ed."""
+    emptied = attributes = 0
+    for row in range(rows.shape[0]):
+        if rows[row, COUNT]:
+            attributes |= rows[row, ATTRIBUTES]
+        else:
+            emptied += 1
+    return emptied, attributes

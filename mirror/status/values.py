@@ -64,8 +64,8 @@ class Counts:
     """Records without a value, written where the source has an offset without one."""
 
     def __add__(self, other: Counts) -> Counts:
-        if self is NOTHING:
-            return other
+        if self is NOTHING or other is NOTHING:
+            return other if self is NOTHING else self
         return Counts(*map(operator.add, self.each, other.each))
 
     @classmethod
