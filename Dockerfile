@@ -66,4 +66,5 @@ ENTRYPOINT ["/opt/entrypoint.sh"]
 CMD ["run"]
 LABEL org.opencontainers.image.title="mirror" \
     org.opencontainers.image.description="Copies topics between Kafka clusters, continuously and exactly once." \
+    org.opencontainers.image.licenses="Apache-2.0" \
     org.opencontainers.image.version="0.1.0"

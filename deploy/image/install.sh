@@ -34,7 +34,7 @@ package)
     "$home/bin/pip" wheel --quiet --disable-pip-version-check --no-cache-dir \
         --no-deps --no-build-isolation --wheel-dir "$wheels" .
     "$home/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
-        --no-deps --no-index "$wheels"/mirror-*.whl
+        --no-deps --no-index "$wheels"/*.whl
     rm -r "$wheels"
     cp deploy/image/app.py deploy/image/healthy.py "$home"
     # For any CPU of this architecture, not just the one it was built on.

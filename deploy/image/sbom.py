@@ -1,19 +1,22 @@
 """Writes a CycloneDX bill of materials of a release to stdout (`make sbom`).
 
 It has mirror, the Python packages that requirements.runtime.lock pins and that are
-installed here, with their licences, and the Java libraries in the pyspark wheel, with
-the hashes of their files. What Debian brings is not in it: scan the image for that.
+installed here, and the Java libraries in the pyspark wheel, with the hashes of their
+files; all with their licences, as far as they say them: of Java libraries few do, and
+pyspark's own LICENSE lists the others. What Debian brings is not in it: scan the image
+for that.
 """
 
 from __future__ import annotations
 
 import hashlib
-from importlib.metadata import distribution, version
+from importlib.metadata import PackageMetadata, distribution, version
 from importlib.util import find_spec
 import json
 from pathlib import Path
 import re
 import sys
+import tomllib
 from typing import Any
 import uuid
 import zipfile
@@ -21,6 +24,10 @@ import zipfile
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)", re.MULTILINE)
 _JAR = re.compile(r"(.+?)-(\d[^/]*)\.jar")
 _LONGEST_NAME = 64
+_LICENCE = "License :: OSI Approved :: "
+_BUNDLE = re.compile(rb"^Bundle-License: *(\S[^\r\n;]*)", re.MULTILINE)
+_MANIFEST = "META-INF/MANIFEST.MF"
+_FOLDED = re.compile(rb"\r?\n ")  # its lines go on after that
 
 
 def packages(lock: Path) -> list[dict[str, Any]]:
@@ -40,13 +47,21 @@ def packages(lock: Path) -> list[dict[str, Any]]:
             "version": wanted,
             "purl": f"pkg:pypi/{name.lower()}@{wanted}",
         }
-        said = distribution(name).metadata
-        if expression := said.get("License-Expression"):
-            component["licenses"] = [{"expression": expression}]
-        elif (licence := said.get("License")) and len(licence) < _LONGEST_NAME:
-            component["licenses"] = [{"license": {"name": licence}}]
+        if licences := _licences(distribution(name).metadata):
+            component["licenses"] = licences
         found.append(component)
     return found
+
+
+def _licences(said: PackageMetadata) -> list[dict[str, Any]]:
+    """As an expression, in a word, or by the package's classifiers."""
+    if expression := said.get("License-Expression"):
+        return [{"expression": expression}]
+    names = [said.get("License") or ""]
+    if not names[0] or len(names[0]) > _LONGEST_NAME:  # nothing, or a whole licence
+        told = said.get_all("Classifier") or []
+        names = [each.rpartition(" :: ")[2] for each in told if _LICENCE in each]
+    return [{"license": {"name": name}} for name in names]
 
 
 def jars(folder: Path) -> list[dict[str, Any]]:
@@ -64,7 +79,12 @@ def jars(folder: Path) -> list[dict[str, Any]]:
             "hashes": [{"alg": "SHA-256", "content": digest}],
         }
         with zipfile.ZipFile(path) as opened:
-            poms = [n for n in opened.namelist() if n.endswith("/pom.properties")]
+            names = opened.namelist()
+            manifest = opened.read(_MANIFEST) if _MANIFEST in names else b""
+            if said := _BUNDLE.search(_FOLDED.sub(b"", manifest)):
+                licence = {"name": said[1].decode().strip(' "')}
+                component["licenses"] = [{"license": licence}]
+            poms = [n for n in names if n.endswith("/pom.properties")]
             if len(poms) == 1:  # several: it holds other libraries as well
                 group = poms[0].split("/")[-3]
                 component["group"] = group
@@ -80,7 +100,8 @@ def bill(root: Path) -> dict[str, Any]:
     assert spec.origin is not None
     components = packages(root / "requirements.runtime.lock")
     components += jars(Path(spec.origin).parent / "jars")
-    ours = version("mirror")
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    ours = version(project["name"])
     text = json.dumps([ours, components], sort_keys=True)
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -92,8 +113,9 @@ def bill(root: Path) -> dict[str, Any]:
             "component": {
                 "type": "application",
                 "bom-ref": "mirror",
-                "name": "mirror",
+                "name": project["name"],
                 "version": ours,
+                "licenses": [{"expression": project["license"]}],
             }
         },
         "components": components,

@@ -141,8 +141,8 @@ def test_a_release_wants_a_pinned_base_image(tmp_path: Path) -> None:
 
 
 def test_the_bill_of_materials() -> None:
-    """It has every package of the lock that is installed, and Spark's Java libraries
-    with the hashes of their files.
+    """It has every package of the lock that is installed with its licence, and Spark's
+    Java libraries with the hashes of their files.
     """
     command = [sys.executable, ROOT / "deploy" / "image" / "sbom.py"]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -153,7 +153,11 @@ def test_the_bill_of_materials() -> None:
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     assert bill["metadata"]["component"]["version"] == mirror.__version__
     assert found["kafka-python"]["purl"].startswith("pkg:pypi/kafka-python@")
-    assert found["kafka-python"]["licenses"]
+    packages = [e for e in bill["components"] if e["bom-ref"].startswith("pkg:pypi")]
+    assert [each["name"] for each in packages if not each.get("licenses")] == []
+    [licence] = found["log4j-core"]["licenses"]
+    assert licence["license"]["name"] == "Apache-2.0"
+    assert bill["metadata"]["component"]["licenses"] == [{"expression": "Apache-2.0"}]
     refs = [each["bom-ref"] for each in bill["components"]]
     assert len(set(refs)) == len(refs)
     assert {ref for ref in refs if ref.startswith("jar:")} == {
