@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+import signal
 import subprocess
 import sys
 import time
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _SPARK = Path(pyspark.__file__).parent
 _PROGRAM = Path(mirror.__file__).with_name("__main__.py")
 _EXECUTOR = "CoarseGrainedExecutorBackend"
+_REGISTERED = "Successfully registered with master"
 _START_SECONDS = 60.0
 _MEMORY = "512m"
 QUICK = {
@@ -49,7 +51,11 @@ class Standalone:
         self.master = ""
         self.properties = folder / "spark.conf"
         """What master, workers and driver have in common."""
-        shared = {**PROTECTION, "spark.authenticate.secret": "standal0ne-secret"}
+        shared = {
+            **PROTECTION,
+            "spark.authenticate.secret": "standal0ne-secret",
+            "spark.decommission.enabled": "true",
+        }
         self.properties.write_text("".join(f"{k} {v}\n" for k, v in shared.items()))
         self._folder = folder
         self._number = workers
@@ -57,24 +63,17 @@ class Standalone:
         self._leashes: list[Leash] = []
 
     def __enter__(self) -> Self:
-        port, *web = free_ports(2 + self._number)
+        port, web = free_ports(2)
         self.master = f"spark://{LOOPBACK}:{port}"
         try:
             self._spawn(
                 "master", "master.Master", "--port", str(port),
-                "--webui-port", str(web.pop()),
+                "--webui-port", str(web),
             )  # fmt: skip
             # A worker that finds no master waits for seconds before it asks again.
             self._wait("master", "I have been elected leader")
-            for number in range(self._number):
-                name = f"worker-{number}"
-                self._spawn(
-                    name, "worker.Worker", "--cores", "1", "--memory", "1g",
-                    "--webui-port", str(web.pop()),
-                    "--work-dir", str(self._folder / name), self.master,
-                )  # fmt: skip
-            for number in range(self._number):
-                self._wait(f"worker-{number}", "Successfully registered with master")
+            for name in [self.add_worker(wait=False) for _ in range(self._number)]:
+                self._wait(name, _REGISTERED)
         except BaseException:
             self.close()
             raise
@@ -106,6 +105,23 @@ class Standalone:
         for name, pid in self.executors().items():
             found[name] = [p.pid for p in _family(pid) if is_worker(p)]
         return found
+
+    def add_worker(self, *, wait: bool = True) -> str:
+        """Returns its name; with `wait` once the master knows it."""
+        name = f"worker-{len(self._processes) - 1}"
+        [web] = free_ports(1)
+        self._spawn(
+            name, "worker.Worker", "--cores", "1", "--memory", "1g",
+            "--webui-port", str(web),
+            "--work-dir", str(self._folder / name), self.master,
+        )  # fmt: skip
+        if wait:
+            self._wait(name, _REGISTERED)
+        return name
+
+    def decommission(self, worker: str) -> None:
+        """Have a worker leave: its executors take no more tasks, and end."""
+        self._processes[worker].send_signal(signal.SIGPWR)
 
     def close(self) -> None:
         """End everything: workers end their executors, what is left is killed."""

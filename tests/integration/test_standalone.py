@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+import itertools
 import time
 from typing import TYPE_CHECKING
 import uuid
@@ -16,12 +17,13 @@ from tests.harness.load import NumberedLoad
 from tests.harness.service import config_for
 from tests.harness.standalone import Standalone, SubmittedMirror
 from tests.harness.suspending import suspended
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import beside, wait_for
 from tests.harness.witness import assert_exactly_once, keys_of, order_of, read_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+    import threading
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -307,3 +309,52 @@ def test_sigterm_and_another_start(submitted: Submitted) -> None:
     mirror.start()
     submitted.assert_complete()
     assert mirror.terminate() == 0
+
+
+@pytest.mark.full
+def test_workers_are_replaced(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Both workers are decommissioned under load, one after the other, as if their nodes
+    were drained, and others join: slots go on elsewhere at their next lease, no run of
+    the flow fails, and every record is there once.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    load = NumberedLoad(source, topic_name, _PARTITIONS)
+    config = config_for(source, target, topics=[topic_name], tasks=2, lease_seconds=5)
+    with (
+        Standalone(tmp_path) as spark,
+        SubmittedMirror(config, tmp_path / "run", spark) as mirror,
+    ):
+        mirror.wait_running()
+        copied_at: list[float] = []
+        with load.streaming(), beside(_watch(target, f"A.{topic_name}", copied_at)):
+            for leaves in ("worker-0", "worker-1"):
+                leases = mirror.flow()["leases"]
+                mirror.wait_until(lambda d, n=leases: d["flows"][0]["leases"] > n + 2)
+                spark.decommission(leaves)
+                wait_for(lambda gone=leaves: gone not in spark.executors())
+                joins = spark.add_worker()
+                wait_for(lambda new=joins: spark.relay_workers().get(new))
+        mirror.wait_copied(source, topic_name)
+        mirror.assert_never_failed()
+        assert mirror.terminate() == 0
+    pauses = [later - at for at, later in itertools.pairwise(copied_at)]
+    print("the longest pauses, in seconds", sorted(pauses)[-5:])
+    assert_exactly_once(order_of(target, f"A.{topic_name}"), load.order)
+
+
+def _watch(
+    bootstrap: str, topic: str, found: list[float]
+) -> Callable[[threading.Event], None]:
+    """Notes when records were copied."""
+
+    def watch(stop: threading.Event) -> None:
+        before = 0
+        while not stop.wait(0.05):
+            if (now := copied_records(bootstrap, topic)) > before:
+                before = now
+                found.append(time.monotonic())
+
+    return watch
