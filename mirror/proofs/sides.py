@@ -62,6 +62,9 @@ class ProofTerms:
     the target."""
     former_targets: tuple[str, ...] = ()
     """Ids of the target before it was rebuilt."""
+    same_copies: frozenset[str] = frozenset()
+    """The topic ids of copies with the source's offsets, in hex: what came home to
+    these, the flow has copied like other records."""
     ids: TranslatedIds | None = None
     """The ids of schemas that copies have; None: those of the source."""
     fetch_bytes: int | None = None
@@ -194,8 +197,9 @@ class Source:
         lister: Lister = partial(listed, loops=loops, most_unpacked=most)
         if runs is not None and terms.flow.provenance:
             lister = RestoredRecords(
-                runs, loops, most_unpacked=most, former=terms.former_loops
-            ).listed
+                runs, loops, most_unpacked=most, former=terms.former_loops,
+                stamped=of.copy_id.hex in terms.same_copies,
+            ).listed  # fmt: skip
         if terms.flow.transform is not None:
             from mirror.proofs.function_results import Results  # noqa: PLC0415  with Arrow
 
@@ -266,7 +270,8 @@ def _without_fillers(lister: Lister, header: bytes) -> Lister:
 # --restore` writes them back there without their stamp, and to the offset map. So
 # looped records that the map names are records like others, less the header that is
 # gone from their copies. And what it leaves out by key, it may have copied while it
-# was configured otherwise: the map says so.
+# was configured otherwise: the map says so. Into copies with the source's offsets the
+# flow copies what came home, stamp and all.
 
 
 class RestoredRecords:
@@ -279,11 +284,14 @@ class RestoredRecords:
         *,
         most_unpacked: int,
         former: Sequence[Loops] = (),
+        stamped: bool = False,
     ) -> None:
         """`loops`: which records a flow leaves out. `former`: as these, of the target
-        before it was rebuilt; the flow leaves none of them out.
+        before it was rebuilt; the flow leaves none of them out. `stamped`: what came
+        home is copied as other records are.
         """
-        self._former = former
+        self._former = () if stamped else former
+        self._stamped = stamped
         self._runs = runs
         self._loops = loops
         self._most_unpacked = most_unpacked
@@ -336,7 +344,7 @@ class RestoredRecords:
             offsets = part.places[:, to_columns.OFFSET]
             named = covered(offsets, self._runs, UPSTREAM)
             left_out = ~np.isin(offsets, copied[:, to_columns.OFFSET])
-            born_here = part.places[:, to_columns.HIDDEN] == 0
+            born_here = (part.places[:, to_columns.HIDDEN] == 0) | self._stamped
             was_copied = ~left_out | (named & born_here)
             home = ~was_copied & named
             home[home] = _take(part.buffer, part.places, home, self._loops)

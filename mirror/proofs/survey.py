@@ -32,7 +32,7 @@ from mirror.errors import (
 )
 from mirror.offsets import progress, runs
 from mirror.offsets.index import LateRuns
-from mirror.offsets.progress import NO_ID
+from mirror.offsets.progress import NO_ID, Progress
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, gather
 from mirror.pairs import losses
 from mirror.proofs.account import CopiedPartition
@@ -59,6 +59,9 @@ if TYPE_CHECKING:
     from mirror.topics.topics import MirroredTopic
 
 
+_NOTED_SECONDS = 5.0
+"""Slots note once a second how far copies with the source's offsets are."""
+_LOOK_AGAIN_SECONDS = 0.2
 PATIENCE_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 0.05
 _PARTITION, _OFFSET = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]{1,18}")
@@ -143,15 +146,16 @@ def survey(
     if scope.since is not None:
         proofs = {}
     copies = target.topics({topic.target_topic for topic in chosen})
-    positions: Mapping[TopicPartition, Position] = {}
+    noted = Progress()
     name = progress.topic_name(flow.source)
     if target.topic(name) is not None:
-        positions = progress.read(target, name).positions
+        noted = progress.read(target, name)
     elif not scope.by_content:
         raise MirrorError(
             f"flow {flow.name} has never run: there is no {name} on {flow.target}"
         )
     logs = Logs(flow, chosen, copies, source, target, scope=scope)
+    positions = _noted_up_to(logs, chosen, noted, target, name)
     known = MapKnowledge()
     if not scope.by_content:
         known = _know(offset_map, chosen) or _read_map(
@@ -187,6 +191,41 @@ def survey(
         not_copied=read_not_copied(flow, target, {t.topic: t.topic_id for t in chosen}),
         unproven=unproven,
     )
+
+
+def _noted_up_to(
+    logs: Logs,
+    chosen: list[MirroredTopic],
+    noted: Progress,
+    target: Cluster,
+    name: str,
+) -> dict[TopicPartition, Position]:
+    """The positions, once they name all that copies with the source's offsets have:
+    slots note that later, with its part of the map. They never come to name what others
+    have written, so this gives up after a while.
+    """
+    positions = {**noted.positions}
+    late = {
+        (topic.topic, number): end
+        for topic in chosen
+        if (note := noted.terms.get(topic.topic)) is not None
+        and note.ended is None
+        and note.copy_id == logs.copies[topic.target_topic].topic_id.hex
+        for number in range(topic.partitions)
+        for _, end in [logs.of_copy(topic, number)]
+        if (topic.topic, number) in positions
+        and positions[topic.topic, number].offset < end
+    }
+    deadline = time.monotonic() + _NOTED_SECONDS
+    while late and time.monotonic() < deadline:
+        time.sleep(_LOOK_AGAIN_SECONDS)
+        now = progress.read(target, name).positions
+        for key, end in [*late.items()]:
+            at = now.get(key)
+            if at is not None and at.offset >= end:
+                positions[key] = replace(at, offset=end)
+                del late[key]
+    return positions
 
 
 def _know(

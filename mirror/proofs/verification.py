@@ -206,6 +206,7 @@ def terms_of(
         ids=_ids(flow, target, (reads, writes), scope) if flow.translates_ids else None,
         former_sources=_former(flow, source, target),
         former_targets=_former(back, target, source) if back is not None else (),
+        same_copies=_same_copies(flow, target),
     )
 
 
@@ -235,6 +236,15 @@ def _former(flow: FlowConfig, source: Cluster, target: Cluster) -> tuple[str, ..
         return ()
     found = Generation.parse(progress.read(target, topic, wait=False).generation)
     return tuple(each for each in found.source_ids if each != source.cluster_id)
+
+
+def _same_copies(flow: FlowConfig, target: Cluster) -> frozenset[str]:
+    """The topic ids of copies that have, or had, the source's offsets."""
+    topic = progress.topic_name(flow.source)
+    if target.topic(topic) is None:
+        return frozenset()
+    terms = progress.read(target, topic, wait=False).terms
+    return frozenset(each.copy_id for each in terms.values())
 
 
 def keep(config: MirrorConfig, flow: FlowConfig, proven: Proven) -> None:

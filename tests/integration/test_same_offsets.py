@@ -26,7 +26,7 @@ from tests.harness.admin import (
 )
 from tests.harness.application import Application
 from tests.harness.commands import answered, config_file
-from tests.harness.group_moves import committed
+from tests.harness.group_moves import commit_for, committed
 from tests.harness.load import NumberedLoad, keys, producer, send
 from tests.harness.service import RunningMirror, config_for
 from tests.harness.switching import Switch, command, pair_of
@@ -47,6 +47,8 @@ _PARTITIONS = 3
 _MANY = 1_100_000
 """More than one batch of padding has."""
 _OLD = 4000
+_AT = {"early": (3, 0, 20), "tip": (11, 20, 12)}
+"""By group: its offsets in a copy, of which one is behind a client's record."""
 
 
 def _consumer(bootstrap: str, group: str) -> Consumer:
@@ -231,6 +233,9 @@ def test_a_tail_is_settled_and_its_topic_copied_again(
             return log_of(ends[one], name) == log_of(ends[two], name)
 
         wait_for(lambda: equal(topic_name) and equal(other), 60, 0.5)
+        for flow in (f"{one}->{two}", f"{two}->{one}"):
+            proof = answered("verify", "--flow", flow, "-c", tmp_path / "mirror.yaml")
+            assert proof.returncode == 0, proof.stdout + proof.stderr
         assert mirror.terminate() == 0
 
 
@@ -425,15 +430,18 @@ def test_a_foreign_record_stops_its_partition_alone(
     somebody else writes to one partition of a copy it stops as DIVERGED, with the
     offset; the other one and the translated topic go on. A rebuild refuses to lose the
     foreign record; once the copy is deleted, it is made again with the source's
-    offsets. Positions cannot be moved by hand.
+    offsets: a proof finds nothing, and a group has its offset there again. Positions
+    cannot be moved by hand.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     kept = f"{topic_name}-kept"
     create_topic(source, topic_name, 2)
     create_topic(source, kept, cleanup_policy="compact")
+    group = f"readers-{topic_name}"
     config = config_for(
-        source, target, alias="OWN", topics=[topic_name, kept], tasks=1, offsets="same"
-    )
+        source, target, alias="OWN", topics=[topic_name, kept], tasks=1, offsets="same",
+        sync_group_offsets=True, sync_group_offsets_seconds=1, groups=[group],
+    )  # fmt: skip
     file = tmp_path / "plan.yaml"
     file.write_text(json.dumps(config))
     plan = json.loads(answered("plan", "-c", file, "-o", "json").stdout)
@@ -452,6 +460,8 @@ def test_a_foreign_record_stops_its_partition_alone(
         mirror.wait_running()
         mirror.wait_copied(source, topic_name)
         wait_for(lambda: log_of(target, copy) == log_of(source, topic_name), 60, 0.5)
+        commit_for(source, group, {topic_name: 7})
+        wait_for(lambda: committed(target, group, copy) == 7, 30)
         send(foreign, copy, {0: [b"foreign"]}, b"")
         send(client, topic_name, keys(2, 10, first=10), b"v")
         send(client, kept, keys(1, 10, first=10), b"v")
@@ -471,7 +481,98 @@ def test_a_foreign_record_stops_its_partition_alone(
         assert "has what OWN does not have, and would lose it" in made.stderr
         delete_topic(target, copy)
         wait_for(lambda: log_of(target, copy) == log_of(source, topic_name), 60, 0.5)
+        wait_for(lambda: committed(target, group, copy) == 7, 30)
+        proof = answered("verify", "--flow", "OWN->B", "-c", file)
+        assert proof.returncode == 0, proof.stdout + proof.stderr
         assert mirror.terminate() == 0
+
+
+def test_a_proof_beside_a_running_flow(
+    clusters: Mapping[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """While records are copied all the time, proofs find nothing: what is copied and
+    not noted yet is no further copy.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    config = config_for(
+        source, target, alias="BUSY", topics=[topic_name], tasks=1, offsets="same"
+    )
+    load = NumberedLoad(source, topic_name, _PARTITIONS, seed=7)
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_running()
+        load.send(300)
+        mirror.wait_copied(source, topic_name)
+        with load.streaming(pause=0.1):
+            for _ in range(5):
+                words = ("verify", "--since", "earliest", "--flow", "BUSY->B")
+                proof = answered(*words, "-c", tmp_path / "mirror.yaml")
+                assert proof.returncode == 0, proof.stdout + proof.stderr
+        assert mirror.terminate() == 0
+
+
+@pytest.mark.full
+def test_a_rebuild_of_a_diverged_copy(
+    clusters: Mapping[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A client writes a record of the copy once more, so its partition stops as
+    DIVERGED. A rebuild copies the topic again with the source's offsets: that record
+    is gone, a proof finds nothing, and groups go on with the records that were next.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    config = config_for(
+        source, target, alias="AGAIN", topics=[topic_name], tasks=1, offsets="same"
+    )
+    copy, client = f"AGAIN.{topic_name}", producer(source)
+    send(client, topic_name, keys(_PARTITIONS, 10), b"v")
+
+    def equal(*partitions: int) -> bool:
+        logs = (log_of(target, copy), log_of(source, topic_name))
+        here, there = ([log[n] for n in partitions or log] for log in logs)
+        return here == there
+
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_running()
+        mirror.wait_copied(source, topic_name)
+        wait_for(equal, 60, 0.5)
+        twice, other = read_topic(target, copy)[0][5], producer(target)
+        other.produce(
+            copy, key=twice.key(), value=twice.value(), headers=twice.headers(),
+            timestamp=twice.timestamp()[1], partition=0,
+        )  # fmt: skip
+        assert other.flush(30) == 0
+        send(client, topic_name, keys(_PARTITIONS, 10, first=10), b"v")
+        mirror.wait_until(lambda status: "DIVERGED" in json.dumps(status))
+        wait_for(lambda: equal(1, 2), 60, 0.5)
+        assert log_of(target, copy)[0][10][1] == twice.key()
+        groups = {f"{name}-{topic_name}": at for name, at in _AT.items()}
+        for group, places in groups.items():
+            reader = _consumer(target, group)
+            commit_offsets(
+                reader, [TopicPartition(copy, n, at) for n, at in enumerate(places)]
+            )
+            reader.close()
+        words = ("repair", "rebuild", "AGAIN->B", topic_name, "-y")
+        made = answered(*words, "-c", tmp_path / "mirror.yaml")
+        assert made.returncode == 0, made.stdout + made.stderr
+        wait_for(equal, 60, 0.5)
+        for group, places in groups.items():
+            reader = _consumer(target, group)
+            found = reader.committed(
+                [TopicPartition(copy, n) for n in range(_PARTITIONS)], timeout=30
+            )
+            reader.close()
+            # Behind the client's record nothing of the source was read.
+            wanted = [min(places[0], 10), *places[1:]]
+            assert (group, [each.offset for each in found]) == (group, wanted)
+        send(client, topic_name, keys(_PARTITIONS, 5, first=20), b"v")
+        wait_for(equal, 60, 0.5)
+        mirror.wait_until(lambda status: not any(_reasons(status).values()))
+        proof = answered("verify", "--flow", "AGAIN->B", "-c", tmp_path / "mirror.yaml")
+        assert proof.returncode == 0, proof.stdout + proof.stderr
+        assert mirror.terminate() == 0
+    assert [len(each) for each in log_of(target, copy).values()] == [25] * _PARTITIONS
 
 
 def test_from_a_hole_on_a_copy_is_translated(

@@ -20,6 +20,7 @@ from mirror.recovery.stage import StepError
 from mirror.recovery.steps import STEPS
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
+from tests.harness.commands import answered
 from tests.harness.group_moves import commit_for, committed
 from tests.harness.metadata import allow, revoke
 from tests.harness.producers import add_users, scram, write
@@ -27,9 +28,10 @@ from tests.harness.rehearsal import Rehearsal
 from tests.harness.service import RunningMirror
 from tests.harness.switching import Switch, command, pair_of, secured_pair_of
 from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
-from tests.harness.witness import order_of
+from tests.harness.witness import log_of, order_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
@@ -311,3 +313,121 @@ def test_one_application_moves_alone(
         for name in (f"producer both-{topic_name}", f"group app-{names['orders']}-x"):
             assert name in said
         assert "internal topics of a Streams application" in said
+
+
+def _same(ends: dict[str, str], application: Application) -> bool:
+    """Whether both clusters have what it wrote and does not count as lost, and nothing
+    else, each record with the same offset, content and time.
+    """
+    here, there = (log_of(bootstrap, application.topic) for bootstrap in ends.values())
+    found = Counter(key for records in here.values() for _, key, *_ in records)
+    wanted = Counter(k for k in application.written if k not in application.lost)
+    return here == there and found == wanted
+
+
+def _prove(folder: Path, *flows: str) -> None:
+    """A proof of these flows finds nothing."""
+    for flow in flows:
+        proof = answered("verify", "--flow", flow, "-c", folder / "mirror.yaml")
+        assert proof.returncode == 0, proof.stdout + proof.stderr
+
+
+@pytest.mark.full
+def test_a_named_pair_keeps_its_offsets(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """With `offsets: same` the pair `orders` goes there, is written, and comes back
+    while the other application stays and writes: each record of both has one offset on
+    both clusters, each group reads every record once, and proofs find nothing.
+    """
+    one, two = "SAMEA", "SAMEB"
+    ends = {one: clusters["a"].bootstrap, two: clusters["b"].bootstrap}
+    names = {"orders": f"{topic_name}-orders", "bills": f"{topic_name}-bills"}
+    for topic in names.values():
+        for bootstrap in ends.values():
+            create_topic(bootstrap, topic, 3)
+    orders, bills = (Application(t, 3, f"app-{t}") for t in names.values())
+    document = scoped((one, ends[one]), (two, ends[two]), names)
+    document["defaults"] |= {"policy": "identity", "offsets": "same"}
+    with RunningMirror(document, tmp_path) as mirror:
+        for flow in (f"{one}->{two}", f"{two}->{one}"):
+            mirror.wait_running(flow)
+        active, other = one, two
+        for _ in range(2):
+            orders.write(ends[active], 200)
+            orders.consume(ends[active], [orders.topic], most=120)
+            with bills.writing(ends[one]), orders.writing(ends[active]) as stop:
+                words = ("switch", f"{active}/{other}/orders", "--yes")
+                switch = Switch(tmp_path, *words)
+                switch.wait_for("fence: waiting")
+                stop.set()
+                switch.succeeds()
+            active, other = other, active
+            orders.write(ends[active], 90)
+            orders.consume(ends[active], [orders.topic])
+            bills.consume(ends[one], [bills.topic])
+            for application in (orders, bills):
+                application.require_each_once()
+                wait_for(lambda of=application: _same(ends, of), 60, 0.5)
+        _prove(tmp_path, f"{one}->{two}", f"{two}->{one}")
+        assert mirror.terminate() == 0
+
+
+@pytest.mark.full
+def test_named_pairs_come_home_to_a_rebuilt_cluster(
+    clusters: dict[str, PlaygroundCluster],
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """A cluster is lost, with a tail, and comes back empty with another id. Without
+    --restore a failback of a pair with `offsets: same` is refused; with it each pair
+    goes home alone: the new cluster has all that the other one has, with its offsets,
+    and so it stays when the applications write there.
+    """
+    one, two = "LOSTA", "LOSTB"
+    gone = make_clusters("gone")["gone"]
+    ends = {one: gone.bootstrap, two: clusters["b"].bootstrap}
+    names = {"orders": f"{topic_name}-orders", "bills": f"{topic_name}-bills"}
+    for topic in names.values():
+        for bootstrap in ends.values():
+            create_topic(bootstrap, topic, 3)
+    both = {name: Application(t, 3, f"app-{t}") for name, t in names.items()}
+    document = scoped((one, ends[one]), (two, ends[two]), names)
+    document["defaults"] |= {"policy": "identity", "offsets": "same"}
+    out, home = f"{one}->{two}", f"{two}->{one}"
+    with RunningMirror(document, tmp_path) as mirror:
+        mirror.wait_running(out)
+        for each in both.values():
+            each.write(ends[one], 150)
+            each.consume(ends[one], [each.topic], most=60)
+            mirror.wait_copied(ends[one], each.topic, flow=out)
+        mirror.wait_checkpoints(out)
+        assert mirror.terminate() == 0
+    both["orders"].write(ends[one], 30)
+    both["orders"].lost = set(both["orders"].written[-30:])
+    gone.kill(1)
+    for name, each in both.items():
+        Switch(tmp_path, "failover", f"{one}/{two}/{name}", "--yes").succeeds()
+        each.write(ends[two], 100)
+        each.consume(ends[two], [each.topic], most=50)
+
+    ends[one] = make_clusters("rebuilt")["rebuilt"].bootstrap
+    document["clusters"][one]["bootstrap_servers"] = ends[one]
+    with RunningMirror(document, tmp_path) as mirror:
+        mirror.wait_running(home)
+        refused = Switch(tmp_path, "failback", f"{two}/{one}/orders", "--yes").fails()
+        assert "was rebuilt" in refused
+        assert "With --restore" in refused
+        for name, each in both.items():
+            words = ("failback", f"{two}/{one}/{name}", "--restore", "--yes")
+            run = Switch(tmp_path, *words)
+            said = run.succeeds()
+            assert "with their offsets" in "".join(run.said) + said
+            each.write(ends[one], 80)
+            each.consume(ends[one], [each.topic])
+            each.require_each_once()
+            for application in both.values():
+                wait_for(lambda of=application: _same(ends, of), 60, 0.5)
+        _prove(tmp_path, out, home)
+        assert mirror.terminate() == 0
