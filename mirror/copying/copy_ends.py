@@ -474,7 +474,8 @@ def _lost_ends(
         and agreed.leaders.get(key[1]) == topics[key[0]].leaders.get(key[1])
     ]
     return {
-        key: _lost_from(key, end)
+        key: f"the source has no record in {key[0]}-{key[1]} from offset {end} on, and "
+        "the copy has: the source has lost it, or somebody else wrote to the copy"
         for key, end in topic_admin.log_ends(source, sure, topics).items()
         if end <= asked[key]
     }
@@ -490,17 +491,11 @@ def _cut_logs(
     """
     epochs = {k: at.leader_epoch for k, at in noted.items() if at.leader_epoch >= 0}
     return {
-        key: _lost_from(key, each.offset)
+        key: f"the source has lost what {key[0]}-{key[1]} had from offset "
+        f"{each.offset} on, and the copy has it"
         for key, each in topic_admin.epoch_ends(source, epochs, topics).items()
         if 0 <= each.offset < noted[key].offset
     }
-
-
-def _lost_from(key: TopicPartition, offset: int) -> str:
-    return (
-        f"the source has lost what {key[0]}-{key[1]} had from offset {offset} on, and "
-        "the copy has it"
-    )
 
 
 def _is_marker_at(body: bytes, fetched: Fetched, offset: int) -> bool:

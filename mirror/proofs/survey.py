@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 
 _NOTED_SECONDS = 5.0
 """Slots note once a second how far copies with the source's offsets are."""
-_LOOK_AGAIN_SECONDS = 0.2
 PATIENCE_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 0.05
 _PARTITION, _OFFSET = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]{1,18}")
@@ -216,10 +215,11 @@ def _noted_up_to(
         if (topic.topic, number) in positions
         and positions[topic.topic, number].offset < end
     }
+    reader = progress.reader(target, name)
     deadline = time.monotonic() + _NOTED_SECONDS
     while late and time.monotonic() < deadline:
         time.sleep(_LOOK_AGAIN_SECONDS)
-        now = progress.read(target, name).positions
+        now = reader.read(wait=False).positions
         for key, end in [*late.items()]:
             at = now.get(key)
             if at is not None and at.offset >= end:

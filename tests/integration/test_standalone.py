@@ -315,9 +315,9 @@ def test_sigterm_and_another_start(submitted: Submitted) -> None:
 def test_workers_are_replaced(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """Both workers are decommissioned under load, one after the other, as if their nodes
-    were drained, and others join: slots go on elsewhere at their next lease, no run of
-    the flow fails, and every record is there once.
+    """Both workers are decommissioned under load, one after the other, and others join:
+    slots go on elsewhere at their next lease, no run of the flow fails, and every
+    record is there once.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, _PARTITIONS)
