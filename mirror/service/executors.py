@@ -253,6 +253,7 @@ def warm_up(
     on; takes seconds.
     """
     texts = dict.fromkeys(range(first, len(places)), "")
+    spark.sparkContext.setJobDescription(f"{flow}: starts the processes of its slots")
     slot_frames(spark, flow, texts, places, work=nothing, schema=_NOTHING).collect()
 
 

@@ -26,10 +26,10 @@ from mirror.playground.ports import LOOPBACK, free_ports
 from mirror.playground.process import Leash
 from mirror.service.session import PROTECTION
 from tests.harness.service import RunningMirror, is_worker
-from tests.harness.waiting import deadline_in
+from tests.harness.waiting import deadline_in, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _SPARK = Path(pyspark.__file__).parent
 _PROGRAM = Path(mirror.__file__).with_name("__main__.py")
@@ -177,6 +177,29 @@ class Standalone:
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
+
+
+@contextlib.contextmanager
+def history_server(events: Path, log: Path) -> Iterator[str]:
+    """Spark's History Server over a folder of event logs, once it answers; its URL."""
+    [port] = free_ports(1)
+    command = [
+        require_java(), "-Xmx256m", "-XX:+UseSerialGC",
+        f"-Dspark.history.fs.logDirectory={events.as_uri()}",
+        f"-Dspark.history.ui.port={port}",
+        "-cp", str(_SPARK / "jars" / "*"),
+        "org.apache.spark.deploy.history.HistoryServer",
+    ]  # fmt: skip
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=_environment())
+    leash = Leash(process.pid)
+    try:
+        wait_for(lambda: "and started at" in log.read_text(), _START_SECONDS)
+        yield f"http://{LOOPBACK}:{port}"
+    finally:
+        process.kill()
+        process.wait()
+        leash.release()
 
 
 class SubmittedMirror(RunningMirror):

@@ -26,6 +26,7 @@ from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.metadata import allow, revoke
 from tests.harness.service import RunningMirror
+from tests.harness.standalone import history_server
 from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
 from tests.harness.witness import eventually
 
@@ -161,6 +162,7 @@ def config(
                 "spark.ui.port": str(free_ports(1)[0]),
                 "spark.eventLog.enabled": "true",
                 "spark.eventLog.dir": events.as_uri(),
+                "spark.eventLog.rolling.enabled": "true",
                 "spark.eventLog.compress": "false",
                 "spark.log.level": "INFO",
                 # Else only events that take a second would be logged.
@@ -176,7 +178,8 @@ def test_a_running_service_keeps_its_secrets(
 ) -> None:
     """No log at debug level, no answer of the HTTP port, none of Spark's pages,
     interfaces and event logs, no process's arguments and no environment of a started
-    process has a secret in it, while all goes well and while a cluster refuses.
+    process has a secret in it, while all goes well and while a cluster refuses. Spark's
+    History Server reads the rolling event logs, and shows which flow each job is of.
     """
     a = secured["a"].admin_bootstrap
     del (
@@ -214,13 +217,27 @@ def test_a_running_service_keeps_its_secrets(
             allow(a, USER, "ALL", "*")
         assert mirror.terminate() == 0
     written = _written(tmp_path, besides={"mirror.yaml", "token"})
-    everything = {**served, **processes, **written}
+    with history_server(tmp_path / "spark-events", tmp_path / "history.log") as url:
+        of_app = f"/api/v1/applications/{app}"
+        history = {
+            f"history {page}": mirror.get(page, url)
+            for page in (
+                f"{of_app}/jobs",
+                f"{of_app}/environment",
+                f"/history/{app}/jobs/",
+            )
+        }
+    everything = {**served, **processes, **written, **history}
     assert {p: found for p, text in everything.items() if (found := told(text))} == {}
     # It was looked for where it would be.
     environment = served[f"/api/v1/applications/{app}/environment"]
     assert b"spark.ssl.keyStorePassword" in environment
     assert len([name for name in processes if "environment" in name]) > 1
-    assert any("spark-events" in name for name in written)
+    assert any("spark-events/eventlog_v2" in name for name in written)
+    jobs = json.loads(history[f"history {of_app}/jobs"].partition(b"\n\n")[2])
+    assert jobs
+    assert all(each["description"].startswith("A->B") for each in jobs)
+    assert sum("batch = " in each["description"] for each in jobs) == len(jobs) - 1
     assert any("mirror.log" in name for name in written)
 
 
