@@ -48,6 +48,8 @@ STEPS = (
     *("assess", "hold", "fence", "drain", "consumers", "positions"),
     *(ROLE, "redirect", "prove"),
 )
+OF_CUT = ("fence", "drain", "positions")
+"""Those that find the cut, where the logs of the source end, and work with it."""
 BLOCKS = ("fence", ROLE)
 """Producers cannot write from the beginning of the first to the end of the second."""
 

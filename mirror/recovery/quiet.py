@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic, TopicPartition
 
 
-_PAUSE_SECONDS = 1.0
+PAUSE_SECONDS = 1.0
 
 
 class ActivityReason(StrEnum):
@@ -87,7 +87,7 @@ def look(
     cluster: Cluster,
     topics: Collection[str],
     *,
-    pause: float = _PAUSE_SECONDS,
+    pause: float = PAUSE_SECONDS,
     after: QuiesceCheck | None = None,
 ) -> QuiesceCheck:
     """Look twice, with so many seconds between the ends of the logs. `after`: what an
@@ -119,7 +119,7 @@ def wait(
     topics: Collection[str],
     *,
     seconds: float,
-    pause: float = _PAUSE_SECONDS,
+    pause: float = PAUSE_SECONDS,
 ) -> QuiesceCheck:
     """Look until all is quiet, or time is up: open transactions may end by themselves,
     and brokers that died are known to be gone after some seconds. Raises as `look`.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -26,8 +25,9 @@ from mirror.pairs import journal, roles
 from mirror.pairs.journal import Entry, JournalReader, JournalWriter, Kind, StepState
 from mirror.pairs.roles import Epochs
 from mirror.recovery import hooks, procedure
-from mirror.recovery.stage import NOTHING, Stage, StepError
+from mirror.recovery.stage import NOTHING, CutMovedError, Stage, StepError
 from mirror.recovery.steps import STEPS
+from mirror.recovery.steps.fence import AGAIN
 from mirror.service import ownership
 
 if TYPE_CHECKING:
@@ -169,17 +169,24 @@ class Operator:
             self.run, self._kind, self._ends[0]
         ):
             self._end_for_another(self.run)
+        self._do_all()
+
+    def _do_all(self) -> None:
         left = (*procedure.left(self.run), roles.END)
         if left[0] == roles.END:
             self._note(_opening(roles.END))
-        for name, following in pairwise(left):
+        opened = False
+        while len(left) > 1:
+            name, following = left[:2]
             began = time.monotonic()
             try:
-                if name == left[0]:
+                if not opened:
                     self._note(_opening(name))
-                staged = self._staged(name)
-                with patience.until(staged.deadline):
-                    done = self._steps[name].do(staged)
+                    opened = True
+                done = self._do(name)
+                if done is None:
+                    left = (*procedure.left(self.run), roles.END)
+                    continue
                 # At once: each note waits for brokers while producers are blocked.
                 self._note((name, StepState.DONE, done.notes), _opening(following))
             except FencedError:
@@ -189,6 +196,19 @@ class Operator:
                     raise
                 raise self._given_up(name, error) from error
             self._terms.did(name, done, time.monotonic() - began)
+            left = left[1:]
+
+    def _do(self, name: str) -> Done | None:
+        """Do a step; None: it has opened earlier ones again, as the cut has moved."""
+        staged = self._staged(name)
+        try:
+            with patience.until(staged.deadline):
+                return self._steps[name].do(staged)
+        except CutMovedError as error:
+            why = {AGAIN: str(error)}
+            self._note(*((step, StepState.BEGUN, why) for step in roles.OF_CUT))
+            self._terms.tell(name, f"{error}: steps 3, 4 and 6 again")
+            return None
 
     def _end_for_another(self, run: Run) -> None:
         """The open run ends, as this one takes its place. If this one is given up, it

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.group_survey import KnownMaps
     from mirror.pairs.journal import Entry
+    from mirror.recovery.quiet import QuiesceCheck
     from mirror.recovery.tails.tail import Tail
 
 
@@ -45,6 +46,10 @@ NOTHING = "nothing to undo"
 
 class StepError(MirrorError):
     """A step cannot be done; the text says why, and what would be right."""
+
+
+class CutMovedError(StepError):
+    """Somebody wrote after the cut: the steps that work with it are done again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +106,8 @@ class Stage:
     """What one step began for a later one to take, in this process."""
     maps: KnownMaps = field(default_factory=dict)
     """The offset maps that the steps have read, in this process."""
+    ends: dict[str, QuiesceCheck] = field(default_factory=dict)
+    """Where step 3 found that the logs of a cluster end, in this process, by alias."""
     tails: dict[str, Tail] = field(default_factory=dict)
     """What looks at the flows' tails have found, in this process: the next one goes on
     behind that."""

@@ -187,7 +187,15 @@ def late_commits_do_not_count() -> AbstractContextManager[Any]:
 
 def the_cut_is_not_looked_at() -> AbstractContextManager[Any]:
     """A record that comes after the cut is left behind."""
-    return _patched(fence, "require_cut", lambda _stage: None)
+    return _both(
+        _patched(fence, "require_still", lambda _stage: None),
+        _patched(fence, "require_cut", lambda _stage: None),
+    )
+
+
+def the_new_cut_is_not_drained_to() -> AbstractContextManager[Any]:
+    """Somebody writes after the cut, and only step 3 is done again."""
+    return _patched(roles, "OF_CUT", roles.OF_CUT[:1])
 
 
 def silence_takes_no_time() -> AbstractContextManager[Any]:
@@ -461,7 +469,8 @@ OF_SWITCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         services_copy_what_may_be_undone, the_last_role_counts,
         fences_are_not_laid, fences_stay, rights_are_not_given, nothing_is_drained,
         places_are_of_before_the_drain, groups_are_not_awaited,
-        late_commits_do_not_count, the_cut_is_not_looked_at, silence_takes_no_time,
+        late_commits_do_not_count, the_cut_is_not_looked_at,
+        the_new_cut_is_not_drained_to, silence_takes_no_time,
         places_are_one_too_far, flows_do_not_rest, flows_rest_for_ever,
         jobs_go_on_in_a_switch, the_fence_is_not_undone, steps_are_noted_when_done,
         older_files_are_taken, pauses_are_seen_late, emptied_partitions_get_no_position,

@@ -6,7 +6,9 @@ ends. The registry of the cluster that is left takes no new schemas from here on
 
 In step 3 ACLs keep producers from writing, or people stop them; whatever it is, its
 effect is what counts: no log grows and no transaction is open for a second. The cut,
-where each log ends then, is what the next steps work with.
+where each log ends then, is what the next steps work with. They begin before that
+second is over, and step 6 waits for the rest of it (`require_still`). If somebody has
+written by then, steps 3, 4 and 6 are done again, and step 3 waits for a whole second.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from mirror.config import scopes
 from mirror.pairs import roles, selection
 from mirror.recovery import hooks, outcome, quiet, schemas
-from mirror.recovery.quiet import QuiesceCheck
-from mirror.recovery.stage import NOTHING, Done, Stage, StepError
+from mirror.recovery.quiet import ActivityReason, QuiesceCheck
+from mirror.recovery.stage import NOTHING, CutMovedError, Done, Stage, StepError
 from mirror.status.wording import some
 from mirror.topics import fences
 from mirror.topics.topics import select
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
     from mirror.topics.acl_notes import AclPlan
     from mirror.topics.fences import KnownGrants
     from mirror.topics.topics import MirroredTopic
+
+
+_BRIEF_SECONDS = 0.1
+AGAIN = "again"
+"""Noted: why the step is done again, with the same run."""
 
 
 def hold(stage: Stage) -> Done:
@@ -58,10 +65,11 @@ def stop_producers(stage: Stage) -> Done:
             notes={} if stage.pair.fence != "acl" else {roles.OWED: _owed(stage)},
             warnings=warnings,
         )
-    outcome.load_comparing()  # while hooks work, and logs must stand still for a second
-    called = hooks.call(stage, hooks.STOP_PRODUCERS)
+    outcome.load_comparing()  # while hooks work
+    again = AGAIN in stage.notes["fence"]
+    called = "" if again else hooks.call(stage, hooks.STOP_PRODUCERS)
     fenced = called or "producers stopped"
-    if stage.pair.fence == "confirmed" and not called:
+    if stage.pair.fence == "confirmed" and not (called or again):
         _require_agreed(stage)
     if stage.pair.fence == "acl":
         plan = lay(stage, stage.source, stage.flow)
@@ -71,21 +79,23 @@ def stop_producers(stage: Stage) -> Done:
     moving = _moving(stage.source, stage.flow)
     topics = {each.topic: each.partitions for each in moving}
     found = QuiesceCheck(cuts={})
+    pause = quiet.PAUSE_SECONDS if again else _BRIEF_SECONDS
     # Transactions first get time to end by themselves.
     patience = time.monotonic() + (stage.deadline - time.monotonic()) / 2
     aborted: set[str] = set()
 
     def busy() -> str:
         nonlocal found
-        found = quiet.look(stage.source, topics, after=found)
+        found = quiet.look(stage.source, topics, pause=pause, after=found)
         text = found.text
         if stage.abort_transactions and time.monotonic() > patience:
             text = "; ".join(filter(None, (text, *_abort(stage, found, aborted))))
         return f"although {called}: {text}" if called and text else text
 
     stage.wait(busy)
+    stage.ends[stage.flow.source] = found
     return Done(
-        text=f"{fenced}; no write for 1.0 s, no open transaction",
+        text=f"{fenced}; no write for {pause} s, no open transaction",
         notes={
             "cut": {
                 topic: [found.cuts[topic, number] for number in range(count)]
@@ -167,6 +177,40 @@ def known_of(
     }
     return fences.look(
         cluster, stage.config, topics, copies=copies.difference(topics), probe=probe
+    )
+
+
+def require_still(stage: Stage) -> None:
+    """Wait until the source's logs have ended where they were cut for a second.
+
+    Raises:
+        CutMovedError: somebody wrote, and that was not waited for before.
+        StepError: a transaction is open, or a leader does not tell.
+        ClusterError: the source does not answer, or refuses.
+    """
+    if not stage.planned or AGAIN in stage.notes["fence"]:
+        return  # then right before the role moves
+    cut, source = cut_of(stage), stage.source
+    found = stage.ends.get(source.alias)
+    names = {topic for topic, _ in cut}
+
+    def busy() -> str:
+        nonlocal found
+        found = quiet.look(source, names, after=found)
+        moved = [k for k, why in found.active.items() if why is ActivityReason.WRITES]
+        moved += [key for key, end in found.cuts.items() if end != cut.get(key, 0)]
+        if moved:
+            raise CutMovedError(_moved(source, moved))
+        return found.text
+
+    stage.wait(busy)
+
+
+def _moved(source: Cluster, moved: Collection[TopicPartition]) -> str:
+    topic, number = min(moved)
+    return (
+        f"somebody wrote to {source.alias} after its logs were cut: "
+        f"{some(len(moved), 'partition')}, such as {topic}-{number}"
     )
 
 
