@@ -133,7 +133,7 @@ class Rehearsal:
             reverse=reverse,
             source_or_none=self.cluster(one) if kind is Kind.SWITCH else None,
             target_or_none=self.cluster(other),
-            notes={},
+            notes={step: {} for step in STEPS},
             note=lambda _: None,
             tell=lambda _: None,
             deadline=deadline_in(seconds),

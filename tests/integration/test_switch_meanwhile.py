@@ -110,6 +110,37 @@ def test_a_record_after_the_drain(play: Play) -> None:
     assert not play.active()
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_record_within_the_second(play: Play, times: int) -> None:
+    """What somebody writes right after the logs were cut is copied as well: steps 3, 4
+    and 6 are done again, and the group has read it. Who writes again undoes the switch.
+    """
+    written = RECORDS
+
+    def write() -> None:
+        nonlocal written
+        if written < RECORDS + times:
+            written += 1
+            assert play.application.write(play.a, 1)
+            play.rehearsal.copy(play.b, play.copy, written)
+            commit_for(play.a, play.group, {play.topic: written})
+
+    told: list[str] = []
+    with ExitStack() as stack:
+        if times > 1:
+            stack.enter_context(
+                pytest.raises(MirrorError, match="Everything was undone")
+            )
+        play.rehearsal.carry_out(
+            {"positions": write}, tell=lambda _step, text: told.append(text)
+        )
+    assert any(f"{play.topic}-0: steps 3, 4 and 6 again" in each for each in told)
+    assert written == RECORDS + times
+    assert play.active() == (times == 1)
+    if times == 1:
+        assert play.there() == written + 1  # behind the end of the first transaction
+
+
 def test_a_commit_after_the_positions(play: Play) -> None:
     """A group that commits on the cluster that is left after its position was set goes
     on at what it committed last.
