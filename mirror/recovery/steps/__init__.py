@@ -16,6 +16,14 @@ from mirror.recovery.steps import assess, drain, fence, opening, positions, prov
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mirror.recovery.stage import Done, Stage
+
+
+def _set_positions(stage: Stage) -> Done:
+    done = positions.set_positions(stage)
+    fence.require_still(stage)
+    return done
+
 
 STEPS: Mapping[str, Step] = {
     "assess": Step(do=assess.assess),
@@ -23,7 +31,7 @@ STEPS: Mapping[str, Step] = {
     "fence": Step(do=fence.stop_producers, undo=fence.let_producers_write),
     "drain": Step(do=drain.drain),
     "consumers": Step(do=positions.stop_consumers),
-    "positions": Step(do=positions.set_positions),
+    "positions": Step(do=_set_positions),
     roles.ROLE: Step(do=opening.move_role, undo=opening.take_role_back),
     "redirect": Step(do=opening.redirect),
     "prove": Step(do=prove.prove),
