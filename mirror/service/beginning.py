@@ -69,11 +69,17 @@ class Beginning:
     ) -> Owned:  # fmt: skip
         """Become the only writer, as `take_ownership`, which says what it raises.
         `over`: whether the run ends anyway.
+
+        Raises:
+            FencedError: a switch or failover has begun meanwhile.
         """
         epoch = take_turn(config, flow, source, target, self._pairs, over=over)
         partitions = topic_ids(found.topics)
         begins = self._pairs.begins(flow.source, flow.target)
         epochs = self._pairs.epochs(flow.source, flow.target)
+        # In this order: what these know is noted, and stops nobody else any more.
+        if not self._pairs.may_copy(flow.source, flow.target):
+            raise FencedError(f"flow {flow.name}: a run of its pair has begun")
 
         def take() -> Owned:
             return take_ownership(

@@ -128,7 +128,7 @@ class Consumer:
         at = self._places.get(where, 0)
         if there.leader < 0 or log.stable <= at:
             return
-        keys = [key for offset, key, _ in committed(log, at) if key and offset >= at]
+        keys = [key for offset, key, _ in committed(log, at) if key]
         self.handled.update(keys)
         if keys and self.given_up(self.at):
             self.stray.update(keys)

@@ -384,7 +384,8 @@ def committed(
     return [
         record
         for batch in log.batches
-        if at <= batch.base < end
+        if at <= batch.last
+        and batch.base < end
         and not batch.control
         and not (
             batch.transactional
@@ -394,4 +395,5 @@ def committed(
             )
         )
         for record in records_of(batch)
+        if record[0] >= at
     ]

@@ -377,6 +377,8 @@ class _Switches:
 
     def _look_after(self) -> None:
         """Once no run is open, applications belong to the active cluster."""
+        if self.over:
+            return
         entries = self.entries()
         if not any(each.alive for each in self.working) and (
             roles.open_run(entries) is None
@@ -423,6 +425,8 @@ class _Switches:
         return HookAnswer(said=HookReply.DONE)
 
     trouble = True
+    over = False
+    """Whether applications have written all that they ever write."""
     newest_run = ""
     """Of which a hook was called last: who gets a call late drops it then."""
 
@@ -1384,6 +1388,7 @@ def history(net: Network, seed: int, *, with_faults: bool) -> int:
             world.run(1)
         world.note(f"producers are right after {world.now - began:.1f} s")
         switches.switch_at_last()
+        switches.over = True
         switches.producer.stop()
         for what, looks in (
             ("handled", switches.unhandled), ("copied", switches.uncopied),

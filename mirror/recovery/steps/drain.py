@@ -1,8 +1,10 @@
 """Step 4: the copy has everything up to the cut, and the last schemas; without the
 source, it stands still.
 
-In a failover whatever still copies is fenced, again and again until no service comes
-back: they read the journals every second.
+In a failover whatever still copies is fenced, and what the run knows of the pair is
+noted with it: a service that takes over later, and has not read of the run yet, finds
+that it knows less, and copies nothing. Slots that write copies with the source's
+offsets cannot be fenced, and send nothing three seconds after their last note.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, Progress
+from mirror.offsets.terms import PROOF_SECONDS
 from mirror.pairs import risk
 from mirror.recovery import outcome, schemas
 from mirror.recovery.stage import Done, Stage, StepError
@@ -24,8 +27,8 @@ from mirror.status.wording import some
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_WATCH_SECONDS = 3.0
-"""A service notices within two that the flow may not copy."""
+_WATCH_SECONDS = 0.5
+"""For services of earlier releases, which may have read of the run while they began."""
 _GENERATION = "generation"
 """Noted: who may write for the flow; another one means that a service came back."""
 
@@ -82,6 +85,7 @@ def stop_again(stage: Stage) -> bool:
 
 def _stop(stage: Stage) -> Done:
     name = progress.topic_name(stage.flow.source)
+    same = stage.flow.offsets == "same"
     ours = Progress()
 
     def copies() -> str:
@@ -90,7 +94,7 @@ def _stop(stage: Stage) -> Done:
         # The source is gone: only the target's journal knows of the run.
         take_over(stage.flow, stage.target, roles={stage.pair.name: stage.epochs})
         ours = progress.read(stage.target, name, committed=False)
-        until = time.monotonic() + _WATCH_SECONDS
+        until = time.monotonic() + (PROOF_SECONDS if same else _WATCH_SECONDS)
         while time.monotonic() < until:
             time.sleep(0.2)
             now = progress.read(stage.target, name, committed=False)
@@ -99,7 +103,7 @@ def _stop(stage: Stage) -> Done:
         return ""
 
     stage.wait(copies)
-    if stage.flow.offsets == "same":
+    if same:
         # Only here: it loads what other switches do not need.
         from mirror.service.same_offsets import note_ends  # noqa: PLC0415
 
