@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
-from mirror.clusters.admin import group_offsets
+from mirror.clusters import codes
+from mirror.clusters.admin import group_offsets, groups
+from mirror.clusters.admin.group_offsets import SHARE_GROUP, CommittedOffset
+from mirror.clusters.admin.groups import EMPTY, Group, GroupKind
+from mirror.offsets.checkpoints import Checkpoint
+from mirror.offsets.group_offset_sync import set_offsets
 from mirror.pairs.journal import Kind
+from mirror.playground.brokers import playground
 from mirror.recovery.stage import Level
 from tests.harness.admin import create_topic
 from tests.harness.connections import connected
 from tests.harness.drilling import Drilled
 from tests.harness.group_moves import run_java
 from tests.harness.load import producer
+from tests.harness.releases import release
+from tests.harness.switching import command
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
     from mirror.playground.cluster import PlaygroundCluster
     from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
 _JAVA = Path(__file__).parents[1] / "java" / "ReadShareGroup.java"
-_GIVEN_BACK = "37"
-_READ = [str(n) for n in range(41) if str(n) != _GIVEN_BACK]
-"""What the group accepts on the source: 40 records, one of which it gives back."""
-_LEFT = [str(n) for n in range(37, 100)]
-"""From the first record on that is not done: 38, 39 and 40 come again."""
+_GAP = 37
+"""A record that the group gives back on the source, where it accepts 40."""
+
+
+_ABSENT = Group(group="", kind=GroupKind.SHARE, state=EMPTY)
 
 
 def fill(bootstrap: str, topic: str) -> None:
@@ -39,12 +54,16 @@ def fill(bootstrap: str, topic: str) -> None:
     assert client.flush(30) == 0
 
 
-def read_a_part(bootstrap: str, group: str, topic: str) -> None:
-    found = run_java(
-        *("mirror-client", _JAVA, bootstrap, group, topic, "earliest", "40"),
-        _GIVEN_BACK,
-    )
-    assert sorted(found.split()) == sorted(_READ)
+def read_a_part(bootstrap: str, group: str, topic: str, *gap: int) -> list[str]:
+    """Accept 40 records, ten at a time; returns what comes at the target: all from the
+    gap on, or without one from the last ten on. Kafka tells a start offset as of the
+    acknowledgement before the last one.
+    """
+    arguments = ("mirror-client", _JAVA, bootstrap, group, topic, "earliest", "40")
+    found = run_java(*arguments, *map(str, gap)).split()
+    keys = [n for n in range(40 + len(gap)) if n not in gap]
+    assert sorted(map(int, found)) == keys
+    return [str(n) for n in range(gap[0] if gap else 30, 100)]
 
 
 def go_on(bootstrap: str, group: str, topic: str) -> list[str]:
@@ -64,7 +83,7 @@ def test_a_share_group_is_synced(
     create_topic(a, topic_name, 2)
     fill(a, topic_name)
     group = f"share-{topic_name}"
-    read_a_part(a, group, topic_name)
+    left = read_a_part(a, group, topic_name, _GAP)
     document = {
         "clusters": {"A": {"bootstrap_servers": a}, "B": {"bootstrap_servers": b}},
         "flows": {
@@ -83,23 +102,21 @@ def test_a_share_group_is_synced(
         mirror.wait_copied(a, topic_name)
         with connected(b) as target:
             copy = (f"A.{topic_name}", 0)
-            wait_for(
-                lambda: copy in group_offsets.fetch(target, [group]).groups[group]
-            )
+            wait_for(lambda: copy in group_offsets.fetch(target, [group]).groups[group])
         flow = mirror.flow("A->B")
         assert flow["share_groups"] == []
         (shown,) = flow["groups"]
         assert (shown["group"], shown["type"]) == (group, "share")
-        assert go_on(b, group, copy[0]) == _LEFT
+        assert go_on(b, group, copy[0]) == left
         mirror.wait_checkpoints("A->B")
         fill(a, topic_name)
         mirror.wait_copied(a, topic_name)
         assert go_on(b, group, copy[0]) == [str(n) for n in range(100)]
 
 
-@pytest.mark.parametrize("kind", [Kind.SWITCH, Kind.FAILOVER])
+@pytest.mark.parametrize(("kind", "gap"), [(Kind.SWITCH, []), (Kind.FAILOVER, [_GAP])])
 def test_a_share_group_moves(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, kind: Kind
+    clusters: dict[str, PlaygroundCluster], topic_name: str, kind: Kind, gap: list[int]
 ) -> None:
     """A switch takes a share group's position from the source, a failover from the last
     checkpoint, which a drill finds exact: Java's share consumer goes on there.
@@ -108,7 +125,7 @@ def test_a_share_group_moves(
     tag, group = f"{kind.name[0]}{topic_name[-6:]}", f"share-{topic_name}"
     create_topic(a, topic_name, 2)
     fill(a, topic_name)
-    read_a_part(a, group, topic_name)
+    left = read_a_part(a, group, topic_name, *gap)
     ends = ((f"{tag}A", a), (f"{tag}B", b))
     settings = {"groups": [group], "policy": "identity"}
     with Drilled(*ends, topic_name, **settings) as pair:
@@ -119,4 +136,101 @@ def test_a_share_group_moves(
             assert (drill.verdict, drill.groups_exact) == (Level.READY, 1)
         pair.carry_out(kind=kind)
         assert pair.said["positions"].text.startswith("1 group, 2 partitions set")
-    assert go_on(b, group, topic_name) == _LEFT
+    assert go_on(b, group, topic_name) == left
+
+
+def test_a_group_with_members_is_left_alone(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """While a share group has members on the target, or a group of another kind has its
+    name there, sync sets nothing, and says why.
+    """
+    b = clusters["b"].bootstrap
+    create_topic(b, topic_name)
+    shared, plain = f"share-{topic_name}", f"plain-{topic_name}"
+    place = (topic_name, 0)
+
+    def checkpoint(group: str, metadata: str) -> Checkpoint:
+        return Checkpoint(group, *place, upstream=9, downstream=9, metadata=metadata)
+
+    with connected(b) as target, ThreadPoolExecutor(1) as thread:
+        assert not group_offsets.fetch(target, [plain]).refused  # it has started
+        assert not group_offsets.commit(target, {plain: {place: CommittedOffset(3)}})
+        reading = thread.submit(go_on, b, shared, topic_name)
+        wait_for(lambda: not groups.list_groups(target).get(shared, _ABSENT).idle)
+        start = {shared: {place: CommittedOffset(9, SHARE_GROUP)}}
+        assert group_offsets.commit(target, start) == {
+            shared: {place: codes.NON_EMPTY_GROUP}
+        }
+        done = set_offsets(target, {shared: {place: checkpoint(shared, SHARE_GROUP)}})
+        assert (done.active, done.moved) == ({shared}, {})
+        done = set_offsets(
+            target,
+            {
+                shared: {place: checkpoint(shared, "")},
+                plain: {place: checkpoint(plain, SHARE_GROUP)},
+            },
+        )
+        assert done.refused == {
+            shared: "is a share group on the target only",
+            plain: "is a share group on the source only",
+        }
+        assert reading.result() == []
+
+
+@contextmanager
+def without_share_groups(folder: Path) -> Iterator[str]:
+    """A cluster of today's release that has them switched off."""
+    with playground(("b",), root=folder, given=False) as made:
+        b = made["b"].bootstrap
+        run_java(
+            *("tools", "org.apache.kafka.tools.FeatureCommand"),
+            *("--bootstrap-server", b, "downgrade", "--feature", "share.version=0"),
+        )
+        yield b
+
+
+@contextmanager
+def of_an_older_release(folder: Path) -> Iterator[str]:
+    with release("2.5.1", folder) as made:
+        yield made.bootstrap
+
+
+@pytest.mark.parametrize(
+    "target",
+    [without_share_groups, pytest.param(of_an_older_release, marks=pytest.mark.full)],
+)
+def test_where_share_groups_are_not_covered(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    target: Callable[[Path], AbstractContextManager[str]],
+) -> None:
+    """If the target has no share groups, the source's are named as not covered, and
+    other groups are synced and switched as ever.
+    """
+    a = clusters["a"].bootstrap
+    shared, plain = f"share-{topic_name}", f"plain-{topic_name}"
+    create_topic(a, topic_name, 2)
+    fill(a, topic_name)
+    read_a_part(a, shared, topic_name)
+    with target(tmp_path) as b, connected(a) as source, connected(b) as other:
+        committed = {plain: {(topic_name, 0): CommittedOffset(7, "m")}}
+        assert not group_offsets.fetch(source, [plain]).refused  # it has started
+        assert not group_offsets.commit(source, committed)
+        tag = f"N{topic_name[-6:]}"
+        ends = ((f"{tag}A", a), (f"{tag}B", b))
+        settings = {"groups": [shared, plain], "policy": "identity"}
+        with Drilled(*ends, topic_name, **settings) as pair:
+            pair.copy(b, topic_name, 100)
+            pair.round()
+            (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(pair.document))
+            words = ("group", "list", "--flow", f"{tag}A/{tag}B", "-o", "json")
+            (listed,) = json.loads(command(tmp_path, *words))["flows"]
+            assert listed["share_groups"] == [shared]
+            assert [each["group"] for each in listed["groups"]] == [plain]
+            pair.carry_out()
+            assert any(f"group {shared}: a share group" in each for each in pair.found)
+        at = group_offsets.fetch(other, [shared, plain]).groups
+        assert at[shared] == {}
+        assert at[plain][topic_name, 0] == CommittedOffset(7, "m")
