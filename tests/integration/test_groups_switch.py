@@ -201,6 +201,7 @@ def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Switch]:
                 mirror.kill_workers()
             made.wait_copied()
             run_java("mirror-client", _SHARE, a, "shared", PLAIN, "earliest", "20")
+            mirror.wait_checkpoints("M->B")  # the first one takes brokers seconds
             made.commit_groups()
             mirror.wait_checkpoints()
             yield made
