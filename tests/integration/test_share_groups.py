@@ -139,6 +139,27 @@ def test_a_share_group_moves(
     assert go_on(b, group, topic_name) == left
 
 
+def test_a_share_group_returns_to_the_originals(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A share group that has read copies of the other cluster's topic goes on in that
+    topic itself after a switch to there.
+    """
+    a, b = (clusters[name].bootstrap for name in "ab")
+    tag, group = f"O{topic_name[-6:]}", f"share-{topic_name}"
+    ends = ((f"{tag}A", a), (f"{tag}B", b))
+    for bootstrap in (a, b):
+        create_topic(bootstrap, topic_name, 2)
+    fill(b, topic_name)
+    with Drilled(*ends, topic_name, groups=[group]) as pair:
+        pair.copying().own()  # the flow has run
+        pair.copy(a, f"{tag}B.{topic_name}", 100, back=True)
+        left = read_a_part(a, group, f"{tag}B.{topic_name}", _GAP)
+        pair.carry_out()
+        assert pair.said["positions"].text.startswith("1 group, 2 partitions set")
+    assert go_on(b, group, topic_name) == left
+
+
 def test_a_group_with_members_is_left_alone(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
