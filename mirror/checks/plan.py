@@ -516,6 +516,7 @@ def group_moves(
     joint.refresh(copied)
     standing = look(
         source,
+        target,
         GroupFilter(include=flow.groups, exclude=flow.groups_exclude),
         copied,
         joint,

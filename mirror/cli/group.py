@@ -168,7 +168,8 @@ def list_groups(
     for each in surveys:
         complain(
             *(
-                f"flow {each.flow}: {name} shares records and has no offsets to copy"
+                f"flow {each.flow}: {name} is a share group and not covered: a cluster "
+                "does not tell or set their offsets"
                 for name in each.not_covered
             )
         )

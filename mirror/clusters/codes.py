@@ -40,6 +40,7 @@ SECURITY_DISABLED = 54
 OPERATION_NOT_ATTEMPTED = 55
 TOPIC_DELETION_DISABLED = 73
 UNKNOWN_TOPIC_ID = 100
+NON_EMPTY_GROUP = 68
 GROUP_ID_NOT_FOUND = 69
 TRANSACTIONAL_ID_NOT_FOUND = 105
 UNSTABLE_OFFSET_COMMIT = 88
@@ -55,9 +56,10 @@ invalid topic, too few replicas in sync (2 codes), not authorized, timestamp, in
 request, format, policy, compression type, invalid record. Other partitions may go
 on."""
 
-GROUP_IS_ACTIVE = frozenset({22, 25, 27, 110, 113})
+GROUP_IS_ACTIVE = frozenset({22, 25, 27, NON_EMPTY_GROUP, 110, 113})
 """A coordinator answers these when a group has members, which own its offsets: illegal
-generation, unknown member, rebalance, fenced and stale member epochs."""
+generation, unknown member, rebalance, a share group with members, fenced and stale
+member epochs."""
 
 COORDINATOR_MOVED = frozenset({COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
 WAIT_AND_ASK_AGAIN = frozenset(

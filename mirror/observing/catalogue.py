@@ -681,7 +681,8 @@ METRICS: tuple[Metric, ...] = (
     ),
     of_flow(
         "mirror_share_groups",
-        "Share groups that match: they have no offsets and are not covered.",
+        "Share groups that match and are not covered: a cluster does not tell or set "
+        "their offsets.",
         lambda f: len(f.share_groups),
     ),
     of_groups(

@@ -19,7 +19,7 @@ from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.admin.groups import GroupKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
@@ -122,7 +122,7 @@ def first_steps(
 
 
 def _sort(
-    target: Cluster, known: Iterable[str]
+    target: Cluster, known: Mapping[str, Mapping[TopicPartition, Checkpoint]]
 ) -> tuple[list[str], set[str], dict[str, str]]:
     """Groups that are idle on the target, or not there yet; those that are active; and
     why others cannot be set.
@@ -131,8 +131,10 @@ def _sort(
     idle, active, refused = [], set(), {}
     for name in known:
         group = listed.get(name)
-        if group is not None and group.kind is GroupKind.SHARE:
-            refused[name] = "is a share group on the target, which has no offsets"
+        shared = group_offsets.are_of_share_group(known[name])
+        if group is not None and (group.kind is GroupKind.SHARE) != shared:
+            side = "source" if shared else "target"
+            refused[name] = f"is a share group on the {side} only"
         elif group is None or group.idle:
             idle.append(name)
         else:

@@ -74,7 +74,7 @@ class GroupSurvey:
     """False: as of the last checkpoints."""
     groups: tuple[SurveyedGroup, ...]
     not_covered: tuple[str, ...] = ()
-    """Share groups."""
+    """Share groups, where a cluster does not tell or set their offsets."""
     failures: tuple[tuple[str, str], ...] = ()
     """Groups that could not be read, each with the reason."""
     on_target: Mapping[str, Group] = field(default_factory=dict)
@@ -112,6 +112,7 @@ def survey(
     joint.refresh(copied, wait=wait)
     standing = look(
         source,
+        target,
         GroupFilter(include=flow.groups, exclude=flow.groups_exclude),
         copied,
         joint,

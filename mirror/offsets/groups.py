@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 import struct
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from mirror.clusters.admin import group_offsets, groups, topic_admin
-from mirror.clusters.admin.group_offsets import CommittedOffset
+from mirror.clusters.admin import group_offsets, groups, share_groups, topic_admin
+from mirror.clusters.admin.group_offsets import SHARE_GROUP, CommittedOffset
 from mirror.clusters.admin.groups import GroupKind
 from mirror.errors import CorruptBatchError
 from mirror.offsets.translation import Exactness, Translated
@@ -38,10 +38,6 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.offsets.translation import Translator
     from mirror.policy.selection import GroupFilter
-
-
-_WITHOUT_OFFSETS = frozenset({GroupKind.SHARE})
-_NOTHING_TO_COMMIT = CommittedOffset(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +121,14 @@ class GroupsStanding:
     places: Mapping[str, tuple[GroupPosition, ...]]
     """For every group that has offsets in topics that are copied."""
     not_covered: tuple[str, ...] = ()
-    """Groups that match, but share records and have no offsets (KIP-932)."""
+    """Share groups that match, where a cluster does not tell or set their offsets."""
     refused: Mapping[str, str] | None = None
     """Groups that could not be read, with the reason."""
 
 
 def look(
     source: Cluster,
+    target: Cluster,
     group_filter: GroupFilter,
     copies: Mapping[str, Copy],
     translator: Translator,
@@ -139,18 +136,15 @@ def look(
     """Read the groups of the source that match, and translate their offsets.
 
     Raises:
-        ClusterError: the source does not answer.
+        ClusterError: a cluster does not answer.
     """
     listed = {
         name: group
         for name, group in groups.list_groups(source).items()
         if group_filter.matches(name)
     }
-    covered = {
-        name: group
-        for name, group in listed.items()
-        if group.kind not in _WITHOUT_OFFSETS
-    }
+    left_out = not_covered(listed, source, target)
+    covered = {n: group for n, group in listed.items() if n not in left_out}
     read = group_offsets.fetch(source, covered)
     committed = {
         name: {key: value for key, value in offsets.items() if key[0] in copies}
@@ -164,9 +158,21 @@ def look(
             for name, places in translated(committed, copies, translator, edges).items()
             if places
         },
-        not_covered=tuple(sorted(listed.keys() - covered.keys())),
+        not_covered=left_out,
         refused=read.refused,
     )
+
+
+def not_covered(listed: Mapping[str, Group], *clusters: Cluster) -> tuple[str, ...]:
+    """The share groups, if one of the clusters does not tell or set their offsets.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    shared = sorted(n for n, group in listed.items() if group.kind is GroupKind.SHARE)
+    if all(share_groups.are_covered(each, shared) for each in clusters if shared):
+        return ()
+    return tuple(shared)
 
 
 def translated(
@@ -188,7 +194,7 @@ def translated(
         for key in missing(offsets, copies):
             first, end = edges.get(key, (-1, -1))
             if first == end >= 0:
-                standing[name][key] = _NOTHING_TO_COMMIT._replace(offset=end)
+                standing[name][key] = CommittedOffset(end, metadata_of_more(offsets))
     questions: dict[TopicPartition, set[int]] = {}
     for offsets in standing.values():
         for key, (offset, _) in offsets.items():
@@ -217,6 +223,11 @@ def translated(
         ]
         for name, offsets in standing.items()
     }
+
+
+def metadata_of_more(offsets: Mapping[TopicPartition, CommittedOffset]) -> str:
+    """The metadata of an offset that a group gets besides these."""
+    return SHARE_GROUP if group_offsets.are_of_share_group(offsets) else ""
 
 
 def _with(place: GroupPosition, metadata: str) -> GroupPosition:

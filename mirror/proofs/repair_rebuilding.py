@@ -26,7 +26,6 @@ from mirror.clusters.admin import (
 )
 from mirror.clusters.admin.configs import Origin
 from mirror.clusters.admin.group_offsets import CommittedOffset
-from mirror.clusters.admin.groups import GroupKind
 from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.config import own_topics
 from mirror.errors import (
@@ -615,11 +614,7 @@ def committed_offsets(target: Cluster, copy: str) -> Places:
             group goes on; all such groups are named.
         ClusterError: the target does not answer.
     """
-    listed = {
-        name: group
-        for name, group in groups.list_groups(target).items()
-        if group.kind is not GroupKind.SHARE
-    }
+    listed = groups.list_groups(target)
     read = group_offsets.fetch(target, listed, require_stable=True)
     found: Places = {}
     for name, offsets in read.groups.items():

@@ -205,7 +205,7 @@ class GroupJobs:
         self._mapped = frozenset(joint.known.partitions().values())
         if flow.emit_checkpoints:
             self._begin_to_follow(source)
-            standing = look(source, self._filter, copies, joint)
+            standing = look(source, target, self._filter, copies, joint)
             result, back = self._write(target, standing, copies, joint)
             self._due.surveyed(standing)
             if flow.sync_group_offsets and self._group_sync_due():

@@ -835,7 +835,8 @@ class FlowStatus:
     groups: tuple[GroupStatus, ...] = ()
     """Those in trouble first, 200 at most."""
     share_groups: tuple[str, ...] = ()
-    """Share groups (KIP-932) that match: they have no offsets and are not covered."""
+    """Share groups (KIP-932) that match and are not covered: the source or the target
+    does not tell or set their offsets, as brokers before 4.2 do not."""
     partitions: tuple[PartitionStatus, ...] = ()
     """Each source partition."""
 

@@ -24,6 +24,8 @@ from confluent_kafka.admin import (
 from structlog.testing import capture_logs
 
 from mirror.checks.permissions.rights import principal
+from mirror.clusters.admin import group_offsets
+from mirror.clusters.admin.group_offsets import SHARE_GROUP, CommittedOffset
 from mirror.clusters.membership import Membership
 from mirror.errors import MirrorError
 from mirror.offsets.groups import Copy
@@ -43,6 +45,7 @@ from tests.harness.admin import (
     delete_topic,
     topic_exists,
 )
+from tests.harness.connections import connected
 from tests.harness.load import producer
 from tests.harness.slots import TARGET, SparklessFlow
 from tests.harness.waiting import deadline_in, wait_for
@@ -133,7 +136,8 @@ class RestrictedFlow:
         self.alias = alias
         self.start = f"rights-{alias}-"
         self.topics = (f"{self.start}orders", f"{self.start}payments")
-        self.group = f"{self.start}app"
+        self.groups = {f"{self.start}app", f"{self.start}share"}
+        """One of each kind: the last one is a share group."""
         self._sparkless = SparklessFlow(
             source={"bootstrap_servers": source.bootstrap, **source.client_config},
             target={"bootstrap_servers": target.bootstrap, **target.client_config},
@@ -179,10 +183,15 @@ class RestrictedFlow:
                 client.produce(topic, key=b"%d" % number, value=b"v", partition=0)
         client.produce("heartbeats", key=b"k", value=b"v", partition=0)
         assert client.flush(30) == 0
-        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": self.group})
+        group, shared = sorted(self.groups)
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
         place = TopicPartition(self.topics[0], 0, RECORDS // 2)
         commit_offsets(consumer, [place])
         consumer.close()
+        start = CommittedOffset(RECORDS // 2, SHARE_GROUP)
+        with connected(bootstrap) as cluster:
+            wanted = {shared: {(self.topics[1], 0): start}}
+            assert not group_offsets.commit(cluster, wanted)
         if topic_exists(self.admins[TARGET], "heartbeats"):
             delete_topic(self.admins[TARGET], "heartbeats")
             wait_for(lambda: not topic_exists(self.admins[TARGET], "heartbeats"))
@@ -290,8 +299,8 @@ class RestrictedFlow:
         status = store.flow(self.flow.name)
         yield from (f"{each.group}: {each.reason}" for each in status.groups
                     if each.reason)  # fmt: skip
-        if self.group not in {each.group for each in status.groups}:
-            yield f"group {self.group} is not seen"
+        unseen = self.groups - {each.group for each in status.groups}
+        yield from (f"group {each} is not seen" for each in sorted(unseen))
         if not status.heartbeat_at:
             yield "no heartbeat is written"
 

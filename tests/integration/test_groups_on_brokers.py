@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
-import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +14,15 @@ from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.host import require_java
 from mirror.offsets import group_offset_sync
 from mirror.offsets.checkpoints import Checkpoint, Checkpoints, CheckpointsResult, read
-from mirror.offsets.groups import Copy, GroupPosition, GroupsStanding, look
+from mirror.offsets.groups import GroupPosition, GroupsStanding
 from mirror.offsets.heartbeats import Heartbeat, Heartbeats
 from mirror.offsets.translation import Exactness, Translated
-from mirror.playground.jars import kafka_jars
-from mirror.policy.selection import GroupFilter
 from tests.harness.admin import commit_offsets, create_topic
 from tests.harness.connections import connected
 from tests.harness.load import producer
-from tests.harness.waiting import PATIENCE_SECONDS, crowd, deadline_in, wait_for
+from tests.harness.waiting import deadline_in, wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
@@ -37,8 +32,6 @@ if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
-
-JAVA = Path(__file__).parents[1] / "java" / "JoinShareGroup.java"
 
 
 @contextlib.contextmanager
@@ -206,51 +199,6 @@ class Copied:
             key: {offset: self.translate(*key, offset) for offset in offsets}
             for key, offsets in questions.items()
         }
-
-
-def test_share_groups_are_named_as_not_covered(
-    clusters: dict[str, PlaygroundCluster], topic_name: str
-) -> None:
-    """A share group is distinguished from a group with offsets, and neither disturbs
-    the other; a group of other topics appears in neither list.
-    """
-    source = clusters["a"].bootstrap
-    create_topic(source, topic_name)
-    shared, plain = f"{topic_name}-shared", f"{topic_name}-plain"
-    answer = subprocess.run(
-        [
-            require_java(),
-            *("-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"),
-            *(kafka_jars("mirror-client"), JAVA, source, shared, topic_name),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_SECONDS * crowd(),
-    )
-    assert answer.returncode == 0, answer.stderr[-3000:]
-    with connected(source) as cluster:
-        # Reading waits for a coordinator that has just started; setting does not.
-        assert not group_offsets.fetch(cluster, [plain]).refused
-        group_offsets.commit(
-            cluster,
-            {
-                plain: {
-                    (topic_name, 0): CommittedOffset(7, "m"),
-                    ("no-copy", 0): CommittedOffset(1),
-                }
-            },
-        )
-        found = look(
-            cluster,
-            GroupFilter(include=(f"{topic_name}.*",)),
-            {topic_name: Copy(topic="A.t", partitions=1)},
-            Copied(),
-        )
-    assert found.not_covered == (shared,)
-    assert set(found.groups) == {plain}
-    ((place,),) = found.places.values()
-    assert (place.upstream, place.downstream, place.metadata) == (7, 7, "m")
 
 
 def test_heartbeats_keep_their_rhythm_without_the_source(

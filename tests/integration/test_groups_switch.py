@@ -66,7 +66,7 @@ COPIES = {
 PARTITIONS = len(COPIES) + 1
 """Of these copies; one is empty."""
 _TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-_SHARE = Path(__file__).parents[1] / "java" / "JoinShareGroup.java"
+_SHARE = Path(__file__).parents[1] / "java" / "ReadShareGroup.java"
 _SIEVE = """
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -200,7 +200,8 @@ def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Switch]:
                 mirror.start().wait_running("M->B")
                 mirror.kill_workers()
             made.wait_copied()
-            run_java("mirror-client", _SHARE, a, "shared", PLAIN)
+            run_java("mirror-client", _SHARE, a, "shared", PLAIN, "earliest", "20")
+            mirror.wait_checkpoints("M->B")  # the first one takes brokers seconds
             made.commit_groups()
             mirror.wait_checkpoints()
             yield made
@@ -312,16 +313,15 @@ def test_groups_that_move_back(switch: Switch, tmp_path: Path) -> None:
 
 
 def test_kinds_of_groups(switch: Switch) -> None:
-    """KIP-848 groups are translated like classic ones; share groups are named as not
-    covered, on the command line and in the status.
-    """
+    """KIP-848 groups are translated like classic ones, and so are share groups."""
     listed = json.loads(switch.command("list", "-o", "json", "--flow", "M/B").stdout)
     (flow,) = listed["flows"]
     types = {group["group"]: group["type"] for group in flow["groups"]}
     assert types[KIP_848] == "consumer"
     assert types["lag-0"] == "classic"
-    assert flow["share_groups"] == ["shared"]
-    assert switch.mirror.flow("M->B")["share_groups"] == ["shared"]
+    assert types["shared"] == "share"
+    assert flow["share_groups"] == []
+    assert switch.mirror.flow("M->B")["share_groups"] == []
 
 
 def test_idle_flows_have_fresh_heartbeats(switch: Switch) -> None:

@@ -17,7 +17,8 @@ from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 import pytest
 
-from mirror.clusters.admin import topic_admin
+from mirror.clusters.admin import group_offsets, topic_admin
+from mirror.clusters.admin.group_offsets import SHARE_GROUP, CommittedOffset
 from mirror.clusters.cluster import Cluster
 from mirror.errors import MirrorError
 from mirror.pairs import control
@@ -37,6 +38,7 @@ from tests.harness.admin import (
     delete_records,
 )
 from tests.harness.configurations import configuration
+from tests.harness.connections import connected
 from tests.harness.failed_over import die
 from tests.harness.group_moves import Reader
 from tests.harness.load import producer, send
@@ -246,6 +248,11 @@ def test_a_rebuild_that_is_killed_at_each_step(
         ends = {n: old[n][-1].offset() + 1 for n in (0, 1)}
         unread[f"{alias}-tip"] = {0: [], 1: []}
         _commit(b, f"{alias}-tip", copy, ends)
+        shared, place = f"{alias}-share", (copy, 0)
+        start = old[0][20].offset()
+        with connected(b) as target:
+            wanted = {shared: {place: CommittedOffset(start, SHARE_GROUP)}}
+            assert not group_offsets.commit(target, wanted)
 
         config = configuration(document)
         for at, point in enumerate(_POINTS):
@@ -276,6 +283,11 @@ def test_a_rebuild_that_is_killed_at_each_step(
             assert (group, expected) == (
                 group, {n: _unread(new[n], found[n].offset) for n in found},
             )  # fmt: skip
+        with connected(b) as target:
+            starts = group_offsets.fetch(target, [shared]).groups[shared]
+        assert _unread(new[0], starts[place].offset) == _unread(
+            old[0], start, but=doubled
+        )
         scope = Scope(pattern=re.escape(topic_name), remembered=False)
         proven = prove(
             config, config.flows[flow], InProcess(), scope, show=lambda *_: None

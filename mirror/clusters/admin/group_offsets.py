@@ -3,6 +3,9 @@
 Main type: `CommittedOffset`. One request asks a coordinator for many groups. A group
 that cannot be read or set is reported by name and does not hold up the others. Callers
 decide what to commit for which group.
+
+A share group commits nothing: its start offsets stand for that, with `SHARE_GROUP` as
+their metadata. So checkpoints, too, say what kind of group they are of.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 import struct
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafka.protocol.consumer import (
     OffsetCommitRequest,
@@ -19,6 +22,7 @@ from kafka.protocol.consumer import (
 )
 
 from mirror.clusters import codes
+from mirror.clusters.admin import share_groups
 from mirror.clusters.admin.groups import by_coordinator
 from mirror.clusters.cluster import in_parts
 from mirror.clusters.wire.fields import Fields
@@ -44,11 +48,27 @@ _OVERHEAD = 64
 """The most bytes that a coordinator's record takes besides names and metadata."""
 
 
+SHARE_GROUP = "start offset of a share group"
+"""The metadata of its offsets. No group of another kind may have it."""
+
+
 class CommittedOffset(NamedTuple):
     """What a group has committed for one partition."""
 
     offset: int
     metadata: str = ""
+
+
+class HasMetadata(Protocol):
+    """An offset of a group, here or in a checkpoint."""
+
+    @property
+    def metadata(self) -> str: ...
+
+
+def are_of_share_group(offsets: Mapping[TopicPartition, HasMetadata]) -> bool:
+    """Whether a group with these offsets is a share group."""
+    return any(each.metadata == SHARE_GROUP for each in offsets.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +101,16 @@ def fetch(
     waiting = list(dict.fromkeys(groups))
     while waiting:
         read.again.clear()
-        asked = [
-            _ask(cluster, node, names, require_stable=require_stable)
-            for node, names in by_coordinator(cluster, waiting)
-        ]
-        for answers in asked:
+        for node, names in by_coordinator(cluster, waiting):
+            answers = _ask(cluster, node, names, require_stable=require_stable)
             for group, answer in answers:
                 read.take(group, answer)
+            # What has committed nothing may be a share group.
+            bare = [name for name in names if read.groups.get(name) == {}]
+            connection = cluster.connection(node)
+            if bare and share_groups.is_known(connection):
+                for answer in share_groups.ask(connection, bare):
+                    read.take_share_group(answer)
         waiting = list(read.again)
         if waiting and time.monotonic() > end:
             read.refused.update({g: codes.name_of(c) for g, c in read.again.items()})
@@ -135,16 +158,29 @@ def _set(
     nodes = cluster.group_coordinators(offsets)
     asked = [(name, part) for name in offsets for part in _parts(name, offsets[name])]
     for some in in_parts(asked, _IN_FLIGHT):
-        pending = [
-            (group, send(cluster.connection(nodes[group]), group, part))
-            for group, part in some
-        ]
-        for group, each in pending:
-            for topic in each.result().topics:
-                for partition in topic.partitions:
-                    if partition.error_code != codes.NONE:
-                        key = (topic.name, partition.partition_index)
-                        yield group, key, partition.error_code
+        pending: list[tuple[str, dict[TopicPartition, CommittedOffset], Pending]] = []
+        for group, part in some:
+            connection = cluster.connection(nodes[group])
+            if not are_of_share_group(part):
+                pending.append((group, part, send(connection, group, part)))
+            elif share_groups.is_known(connection):
+                starts = {key: each.offset for key, each in part.items()}
+                sent = share_groups.send(connection, group, starts)
+                pending.append((group, part, sent))
+            else:
+                yield from ((group, key, codes.UNSUPPORTED_VERSION) for key in part)
+        for group, part, each in pending:
+            of = share_groups.refused if are_of_share_group(part) else _refused
+            yield from ((group, *refused) for refused in of(each.result(), part))
+
+
+def _refused(
+    answer: Any, _: Iterable[TopicPartition]
+) -> Iterator[tuple[TopicPartition, int]]:
+    for topic in answer.topics:
+        for each in topic.partitions:
+            if each.error_code != codes.NONE:
+                yield (topic.name, each.partition_index), each.error_code
 
 
 def _parts(
@@ -218,6 +254,29 @@ class _Read:
                     self.refused[group] = text
                 elif offset >= 0:
                     found[key] = CommittedOffset(offset, each.metadata or "")
+
+    def take_share_group(self, answer: Any) -> None:
+        """For a group of any kind that has committed nothing."""
+        group = answer.group_id
+        places = {
+            (topic.topic_name, each.partition_index): each
+            for topic in answer.topics
+            for each in topic.partitions
+        }
+        errors = {each.error_code for each in places.values()} | {answer.error_code}
+        if again := errors & codes.WAIT_AND_ASK_AGAIN:
+            self.again[group] = again.pop()
+            del self.groups[group]
+            return
+        # Share groups may be switched off.
+        none = {codes.NONE, codes.GROUP_ID_NOT_FOUND, codes.UNSUPPORTED_VERSION}
+        for error in errors - none:
+            self.refused[group] = codes.name_of(error)
+        self.groups[group] = {
+            key: CommittedOffset(each.start_offset, SHARE_GROUP)
+            for key, each in places.items()
+            if each.error_code == codes.NONE and each.start_offset >= 0
+        }
 
 
 # ---- OffsetCommit requests, laid out field by field ----

@@ -44,7 +44,7 @@ class GroupKind(StrEnum):
     """KIP-848: the broker assigns partitions."""
     STREAMS = "streams"
     SHARE = "share"
-    """KIP-932: records are delivered one by one; there are no offsets to commit."""
+    """KIP-932: records are delivered one by one; see `share_groups`."""
     UNKNOWN = "unknown"
 
 

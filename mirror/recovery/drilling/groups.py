@@ -12,10 +12,10 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import group_offsets
-from mirror.clusters.admin.groups import GroupKind
 from mirror.clusters.topics import TopicPartition
 from mirror.offsets import checkpoints
 from mirror.offsets.checkpoints import checkpoints_topic
+from mirror.offsets.groups import not_covered
 from mirror.offsets.translation import Exactness
 from mirror.policy.selection import GroupFilter
 from mirror.proofs.ranges import RunFiles
@@ -109,12 +109,9 @@ def _committed(seen: Seen) -> tuple[_Committed, Mapping[str, str]]:
     """
     flow = seen.flow
     wanted = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
-    covered = [
-        name
-        for name, group in seen.groups.items()
-        if wanted.matches(name) and group.kind is not GroupKind.SHARE
-    ]
-    fetched = group_offsets.fetch(seen.stage.source, covered)
+    listed = {name: g for name, g in seen.groups.items() if wanted.matches(name)}
+    left_out = not_covered(listed, seen.stage.source, seen.stage.target)
+    fetched = group_offsets.fetch(seen.stage.source, listed.keys() - {*left_out})
     topics = {each.topic for each in seen.topics}
     found = {
         name: {key: each.offset for key, each in offsets.items() if key[0] in topics}

@@ -27,7 +27,6 @@ from mirror.clusters.admin import (
     topic_admin,
 )
 from mirror.clusters.admin.acls import NoAuthorizerError
-from mirror.clusters.admin.groups import GroupKind
 from mirror.clusters.reach import at_once
 from mirror.config.schema import principals
 from mirror.errors import (
@@ -37,6 +36,7 @@ from mirror.errors import (
     UnreachableError,
 )
 from mirror.offsets import progress, standby
+from mirror.offsets.groups import not_covered
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.translation import Exactness
 from mirror.pairs import access, journal, proofs, risk, roles
@@ -641,15 +641,16 @@ def _of_group(
 
 def share_groups(seen: Seen) -> Iterator[Finding]:
     wanted = GroupFilter(include=seen.flow.groups, exclude=seen.flow.groups_exclude)
-    for name, group in sorted(seen.groups.items()):
-        if group.kind is GroupKind.SHARE and wanted.matches(name):
-            yield Finding(
-                level=Level.DEGRADED,
-                subject=f"group {name}",
-                reason="a share group: it has no offsets to move",
-                fix=f"set where it begins on {seen.flow.target} "
-                "(share.auto.offset.reset)",
-            )
+    listed = {name: g for name, g in seen.groups.items() if wanted.matches(name)}
+    for name in not_covered(listed, seen.stage.source, seen.stage.target):
+        yield Finding(
+            level=Level.DEGRADED,
+            subject=f"group {name}",
+            reason=f"a share group, and {seen.flow.source} or {seen.flow.target} "
+            "does not tell or set their start offsets",
+            fix="use brokers of 4.2 or newer with share.version 1 on both sides, or "
+            f"set where it begins on {seen.flow.target} (share.auto.offset.reset)",
+        )
 
 
 def positions_that_only_the_source_knows(seen: Seen) -> Iterator[Finding]:

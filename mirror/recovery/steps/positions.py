@@ -27,6 +27,7 @@ from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.config import scopes
 from mirror.offsets import checkpoints, group_survey, progress, runs
 from mirror.offsets.checkpoints import checkpoints_topic
+from mirror.offsets.groups import metadata_of_more, not_covered
 from mirror.policy.selection import GroupFilter
 from mirror.recovery import hooks
 from mirror.recovery.stage import Done, Stage, StepError
@@ -216,11 +217,12 @@ def back(
     known = group_survey.known_of(reverse, source, maps, wait=wait)
     copies = {topic for topic, _ in known.origins()}
     wanted = GroupFilter(include=reverse.groups, exclude=reverse.groups_exclude)
-    listed = [name for name in groups.list_groups(source) if wanted.matches(name)]
+    listed = {n: g for n, g in groups.list_groups(source).items() if wanted.matches(n)}
+    left_out = not_covered(listed, source, target)
     committed = {
         group: offsets
         for group, offsets in group_offsets.fetch(source, listed).groups.items()
-        if any(topic in copies for topic, _ in offsets)
+        if group not in left_out and any(topic in copies for topic, _ in offsets)
     }
     found = group_survey.of_groups(reverse, known, source, committed, reverse=True)
     first = _unread(
@@ -238,7 +240,7 @@ def back(
                 exactness=each.translated.exactness,
                 metadata=offsets[each.topic, each.partition].metadata
                 if (each.topic, each.partition) in offsets
-                else "",
+                else metadata_of_more(offsets),
             )
             for each in found[group]
         }
