@@ -13,15 +13,21 @@ source nor a running service. It changes nothing on any cluster.
 
 from __future__ import annotations
 
+from concurrent.futures import TimeoutError as FutureTimeoutError
+import contextlib
+import threading
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import ValidationError
 
 from mirror.clusters.cluster import Cluster
+from mirror.clusters.topics import NO_ID, topic_id_of
+from mirror.config import own_topics
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.errors import ConfigError
+from mirror.errors import ClusterError, ConfigError, ReceiptError
 from mirror.offsets import checkpoints, translation
 from mirror.offsets.checkpoints import checkpoints_topic
+from mirror.offsets.receipts import Outcome, Receipts
 from mirror.policy.choice import make_policy
 from mirror.policy.naming import HEARTBEATS, is_internal
 
@@ -30,6 +36,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 Policy = Literal["default", "identity"]
+_AT_ONCE_SECONDS = 10.0
+"""For the first look at the target."""
 
 
 class TopicPartition(NamedTuple):
@@ -47,7 +55,8 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class MirrorClient:
-    """Reads from one cluster what was copied to it. Not thread-safe.
+    """Reads from one cluster what was copied to it. Not thread-safe, but for
+    `wait_copied`.
 
     Every method raises `mirror.errors.ClusterError` if the cluster does not answer.
     """
@@ -60,12 +69,14 @@ class MirrorClient:
         separator: str = ".",
         internal_topic_separator: bool = True,
         source_alias: str = "",
+        exactly_once: bool = True,
     ) -> None:
         """`target`: a cluster's settings, by their names in the configuration.
 
         `policy`, `separator` and `internal_topic_separator` are those of the flows.
         `source_alias` is needed only with policy identity, whose copies do not say
-        where they are from.
+        where they are from. `exactly_once` is that of the flows, too; only
+        `wait_copied` goes by it.
 
         Raises:
             ConfigError: the settings cannot be used.
@@ -73,9 +84,16 @@ class MirrorClient:
         if policy not in get_args(Policy):
             known = ", ".join(get_args(Policy))
             raise ConfigError([f'policy: "{policy}" is not one of {known}'])
-        self._cluster = Cluster(_config(target), client_id="mirror.client")
+        self._config = _config(target)
+        self._cluster = Cluster(self._config, client_id="mirror.client")
         self._is_connected = False
         self._separator = separator
+        self._exactly_once = exactly_once
+        self._lock = threading.Lock()
+        self._receipts: dict[str, Receipts] = {}
+        """By source, once one was asked for."""
+        self._sole = ""
+        """The only source, once that was looked for."""
         self._mm2_separator = separator if internal_topic_separator else "."
         self._policy = make_policy(
             policy, source_alias=source_alias, separator=separator
@@ -96,6 +114,10 @@ class MirrorClient:
     def close(self) -> None:
         self._cluster.close()
         self._is_connected = False
+        with self._lock:
+            for each in self._receipts.values():
+                each.close()
+            self._receipts.clear()
 
     def translate_offsets(
         self, group: str, source: str
@@ -120,6 +142,50 @@ class MirrorClient:
 
     remote_consumer_offsets = translate_offsets
     """Java's other name for it."""
+
+    def wait_copied(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timeout: float = 5.0,
+        *,
+        source: str = "",
+        topic_id: str = "",
+    ) -> bool:
+        """Whether the record at this offset of the source is committed on the target;
+        waits for that, `timeout` seconds at most. `topic` is named as on the source.
+
+        `source`: its alias, needed where several flows lead to the target. `topic_id`:
+        of the source's topic, as Kafka's tools show it; empty: that which is copied
+        under this name. Any number of threads may wait at once.
+
+        Raises:
+            ReceiptError: there will be no receipt: the flow has passed the record
+                without a copy, or the target may lose what it acknowledged.
+            ClusterError: the target did not answer meanwhile.
+            ConfigError: no flow, or several, lead to the target; or the id is none.
+        """
+        receipts = self._receipts_of(source)
+        try:
+            wanted = topic_id_of(topic_id) if topic_id else NO_ID
+        except ValueError as error:
+            raise ConfigError([f'topic_id: "{topic_id}" is no topic id']) from error
+        asked = receipts.ask(
+            topic, partition, offset, topic_id=wanted, at_once=timeout <= 0
+        )
+        try:
+            found = asked.result(timeout if timeout > 0 else _AT_ONCE_SECONDS)
+        except FutureTimeoutError:
+            asked.cancel()
+            if receipts.trouble:
+                raise ClusterError(receipts.trouble) from None
+            return False
+        if found.outcome in (Outcome.NOT_COPIED, Outcome.REFUSED):
+            raise ReceiptError(f"{topic}-{partition}@{offset}: {found.reason}")
+        if found.reason:
+            raise ClusterError(found.reason)
+        return found.outcome is Outcome.COPIED
 
     def heartbeat_topics(self) -> set[str]:
         """Topics of heartbeats: the cluster's own, and copied ones."""
@@ -172,6 +238,37 @@ class MirrorClient:
             found.append(source)
             topic = self._policy.upstream_topic(topic)
         return found
+
+    def _receipts_of(self, source: str) -> Receipts:
+        with self._lock:
+            if not source:
+                self._sole = source = self._sole or self._only_source()
+            if source not in self._receipts:
+                self._receipts[source] = Receipts(
+                    self._config,
+                    source,
+                    self._separator,
+                    exactly_once=self._exactly_once,
+                )
+            return self._receipts[source]
+
+    def _only_source(self) -> str:
+        with contextlib.closing(
+            Cluster(self._config, client_id="mirror.client")
+        ) as one:
+            names = one.connect().topics()
+        before, _, after = own_topics.PROGRESS.named("|").partition("|")
+        found = sorted(
+            name.removeprefix(before).removesuffix(after)
+            for name in names
+            if name.startswith(before) and name.endswith(after)
+        )
+        if len(found) != 1:
+            known = ", ".join(found) or "none"
+            raise ConfigError(
+                [f"source: name the cluster that a flow comes from; there are: {known}"]
+            )
+        return found[0]
 
     def _names(self) -> list[str]:
         return list(self._connected().topics())

@@ -123,6 +123,10 @@ class RegistryError(MirrorError):
         super().__init__(message)
 
 
+class ReceiptError(MirrorError):
+    """There is no receipt for this record, and will be none."""
+
+
 class BoundsError(MirrorError):
     """What others wrote or answer is too large, too deep or too slow to try."""
 

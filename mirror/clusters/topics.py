@@ -9,6 +9,7 @@ is newer (KIP-320); a topic id counts if most brokers report it. No I/O.
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,12 +24,28 @@ TopicPartition = tuple[str, int]
 """A topic's name, and the number of a partition."""
 NO_ID = uuid.UUID(int=0)
 """The topic id from brokers that have none (before 2.8)."""
+_SHORT = 22
 _LEADER_USABLE = frozenset({codes.NONE, codes.REPLICA_NOT_AVAILABLE})
 
 
 def same_topic(one: uuid.UUID | None, other: uuid.UUID | None) -> bool:
     """Whether these ids may be of one topic; NO_ID may be any."""
     return NO_ID in (one, other) or one == other
+
+
+def short_id(topic_id: uuid.UUID) -> str:
+    """A topic's id as Kafka's tools show it."""
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def topic_id_of(text: str) -> uuid.UUID:
+    """The reverse of `short_id`; as librdkafka shows it, or in hexadecimal, it may be,
+    too. Raises ValueError if the text is none of these.
+    """
+    if len(text) != _SHORT:
+        return uuid.UUID(text)
+    usual = text.replace("-", "+").replace("_", "/")
+    return uuid.UUID(bytes=base64.b64decode(usual + "==", validate=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

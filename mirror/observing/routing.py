@@ -1,8 +1,8 @@
 """From a request's path to its answer: the table behind the service's HTTP port.
 
-Main types: `Routes`, a WSGI application made from a table of paths, and the values
-that travel, `Request` and `Response`. It only reads: methods other than GET and HEAD
-are refused. `access` decides who may ask.
+Main types: `Routes`, made from a table of paths, and the values that travel: `Request`,
+`Response`, and `Later`, for an answer that takes its time. It only reads: methods other
+than GET and HEAD are refused. `access` decides who may ask.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from urllib.parse import parse_qsl
 import structlog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
 
 log = structlog.get_logger()
 
@@ -48,6 +49,17 @@ class Response:
     """Headers besides the type and the length of the body."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Later:
+    """An answer that no thread waits for."""
+
+    known: Future[Any]
+    """What it depends on; it is cancelled if that does not come in time."""
+    seconds: float
+    answer: Callable[[Any | None], Response]
+    """Makes the answer of what is known, or of None."""
+
+
 def as_json(document: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
     """An answer for programs."""
     return Response(body=json.dumps(document).encode() + b"\n", status=status)
@@ -76,38 +88,38 @@ class Refusal(Exception):  # noqa: N818  an answer, not a failure
         self.answer = replace(as_json({"error": reason}, status), headers=headers)
 
 
+def headers_of(answer: Response) -> list[tuple[str, str]]:
+    """All headers of an answer."""
+    given = {name.lower() for name, _ in answer.headers}
+    return [
+        ("Content-Type", answer.kind),
+        ("Content-Length", str(len(answer.body))),
+        *answer.headers,
+        *(each for each in _HEADERS.items() if each[0].lower() not in given),
+    ]
+
+
 class Routes:
-    """A WSGI application that answers from a table."""
+    """Answers from a table."""
 
     def __init__(
         self,
-        table: Mapping[str, Callable[[Request], Response]],
+        table: Mapping[str, Callable[[Request], Response | Later]],
         check: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> None:
         """`check` raises `Refusal` for a request that is not to be answered."""
         self._table = dict(table)
         self._check = check
 
-    def __call__(
-        self, environ: dict[str, Any], start_response: Callable[..., Any]
-    ) -> Iterable[bytes]:
-        method = environ.get("REQUEST_METHOD", "GET")
+    def answer(self, environ: dict[str, Any]) -> Response | Later:
+        """The answer to a request, which is given as WSGI does."""
         try:
             self._check(environ)
-            answer = self._answer(method, environ)
+            return self._answer(environ)
         except Refusal as refusal:
-            answer = refusal.answer
-        given = {name.lower() for name, _ in answer.headers}
-        headers = [
-            ("Content-Type", answer.kind),
-            ("Content-Length", str(len(answer.body))),
-            *answer.headers,
-            *(each for each in _HEADERS.items() if each[0].lower() not in given),
-        ]
-        start_response(f"{answer.status.value} {answer.status.phrase}", headers)
-        return [] if method == "HEAD" else [answer.body]
+            return refusal.answer
 
-    def _below(self, path: str) -> Callable[[Request], Response] | None:
+    def _below(self, path: str) -> Callable[[Request], Response | Later] | None:
         """The handler of everything below a path that ends with a slash."""
         return next(
             (
@@ -118,7 +130,8 @@ class Routes:
             None,
         )
 
-    def _answer(self, method: str, environ: dict[str, Any]) -> Response:
+    def _answer(self, environ: dict[str, Any]) -> Response | Later:
+        method = environ.get("REQUEST_METHOD", "GET")
         # WSGI decodes UTF-8 bytes as Latin-1.
         path = environ.get("PATH_INFO", "").encode("latin-1").decode(errors="replace")
         if method not in READING:
@@ -140,6 +153,8 @@ class Routes:
         )
         try:
             return handler(asked)
+        except Refusal:
+            raise
         except Exception:
             # A caller must not see or cause more than the failure of its own request.
             log.exception("request failed", path=path)

@@ -2,8 +2,9 @@
 
 Main type: `StatusServer`, a context manager around Tornado's server, whose loop has a
 thread of its own: slow or silent clients cost no thread, and are cut off;
-`BoundedServer` bounds how many there are. What it shows comes from the `StatusStore`;
-nothing can be changed through it. Whom it answers is `access`'s duty.
+`BoundedServer` bounds how many there are. What it shows comes from the `StatusStore`,
+and receipts from the target; nothing can be changed through it. Whom it answers is
+`access`'s duty.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import structlog
 from tornado.httpserver import HTTPServer
+from tornado.httputil import HTTPHeaders, ResponseStartLine
 from tornado.netutil import bind_sockets
 from tornado.wsgi import WSGIContainer
 
@@ -34,7 +36,8 @@ from mirror.observing.page.pages import (
     History,
     Pages,
 )
-from mirror.observing.routing import Response, Routes, as_json
+from mirror.observing.receipts import PATH, no_flow
+from mirror.observing.routing import Later, Response, Routes, as_json, headers_of
 from mirror.status.events import FORMAT_VERSION as EVENTS_VERSION
 from mirror.status.states import FlowState
 
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
         PairStatus,
     )
 
-    Handler = Callable[[Request], Response]
+    Handler = Callable[[Request], Response | Later]
 
 
 # ---- TLS on the service's HTTP port, with certificates that may be rotated ----
@@ -147,12 +150,15 @@ MOST_CONNECTIONS = 256
 
 
 class BoundedServer(HTTPServer):
-    """Has at most `MOST_CONNECTIONS` connections open."""
+    """Has at most `MOST_CONNECTIONS` connections open; those that wait for something
+    have a bound of their own.
+    """
 
     def initialize(self, *args: Any, **settings: Any) -> None:
         super().initialize(*args, **settings)
         self._open: dict[IOStream, bool] = {}
         """Whether the request is complete; the oldest connection first."""
+        self._ends: dict[IOStream, asyncio.TimerHandle] = {}
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
         if len(self._open) >= MOST_CONNECTIONS:
@@ -170,8 +176,21 @@ class BoundedServer(HTTPServer):
         if stream in self._open:
             self._open[stream] = True
 
+    def waits(self, stream: IOStream) -> None:
+        """This connection waits for something, and no longer counts."""
+        self._open.pop(stream, None)
+
+    def close_later(self, stream: IOStream, seconds: float) -> None:
+        """Close it then, unless it is closed before."""
+        if not stream.closed():
+            loop = asyncio.get_running_loop()
+            self._ends[stream] = loop.call_later(seconds, stream.close)
+
     def on_close(self, server_conn: object) -> None:
-        self._open.pop(cast("HTTP1ServerConnection", server_conn).stream, None)
+        stream = cast("HTTP1ServerConnection", server_conn).stream
+        self._open.pop(stream, None)
+        if (end := self._ends.pop(stream, None)) is not None:
+            end.cancel()
         super().on_close(server_conn)
 
 
@@ -198,9 +217,11 @@ class StatusServer:
         *,
         per_partition: bool = True,
         access: HttpSettings | None = None,
+        receipts: Callable[[Request], Response | Later] | None = None,
     ) -> None:
         """Bind; port 0 takes any free one. `per_partition`: metrics have a series per
         partition instead of per topic. `access`: who may ask; None: the default.
+        `receipts` answers below `/copied/`; None: there is no flow.
 
         Raises:
             MirrorError: cannot bind the address, or cannot use the certificate.
@@ -211,6 +232,7 @@ class StatusServer:
             Certificates(certificate, settings.http_key_file) if certificate else None
         )
         self._open_to_others = settings.open_to_others
+        self._receipts = receipts or no_flow
         self._store = store
         self.history = History(store)
         self._metrics = exposition(store, per_partition=per_partition)
@@ -261,7 +283,7 @@ class StatusServer:
             body_timeout=_PATIENCE_SECONDS,
             max_body_size=_LARGEST_BODY,
         )
-        answering.asked = server.asked
+        answering.server = server
         server.add_sockets(self._sockets)
         self._listening.set()
         await self._closing.wait()
@@ -279,6 +301,7 @@ class StatusServer:
             "/healthz": lambda _: self._alive(),
             "/readyz": lambda _: self._ready(),
             "/active/": self._active,
+            PATH: self._receipts,
         }
 
     def _active(self, asked: Request) -> Response:
@@ -342,9 +365,14 @@ def _failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 class _Answering(WSGIContainer):
-    """Calls the application, and closes connections whose answer is not read."""
+    """Answers requests, and closes connections whose answer is not read."""
 
-    asked: Callable[[IOStream], None]
+    server: BoundedServer
+
+    def __init__(self, routes: Routes, workers: ThreadPoolExecutor) -> None:
+        super().__init__(lambda *_: ())  # only its environment of a request is used
+        self._routes = routes
+        self._workers = workers
 
     def environ(self, request: HTTPServerRequest) -> dict[str, Any]:
         # Tornado fails on a name such as "localhost:x". What the client sent is in
@@ -354,12 +382,49 @@ class _Answering(WSGIContainer):
 
     async def handle_request(self, request: HTTPServerRequest) -> None:
         connection = cast("HTTP1Connection", request.connection)
-        self.asked(connection.stream)
+        stream = connection.stream
+        self.server.asked(stream)
         try:
-            await super().handle_request(request)
-        finally:  # also after an error, when Tornado would wait for an answer forever
+            environ = self.environ(request)
             loop = asyncio.get_running_loop()
-            loop.call_later(_PATIENCE_SECONDS, connection.close)
+            answer = await loop.run_in_executor(
+                self._workers, self._routes.answer, environ
+            )
+            if isinstance(answer, Later):
+                self.server.waits(stream)
+                answer = await _within(answer, connection)
+            if not stream.closed():
+                self._write(connection, answer, body=request.method != "HEAD")
+                self._log(answer.status, request)
+        finally:  # also after an error, when Tornado would wait for an answer forever
+            self.server.close_later(stream, _PATIENCE_SECONDS)
+
+    def _write(
+        self, connection: HTTP1Connection, answer: Response, *, body: bool
+    ) -> None:
+        status = answer.status
+        line = ResponseStartLine("HTTP/1.1", status.value, status.phrase)
+        headers = HTTPHeaders()
+        for name, value in headers_of(answer):
+            headers.add(name, value)
+        connection.write_headers(line, headers, chunk=answer.body if body else b"")
+        connection.finish()
+
+
+async def _within(later: Later, connection: HTTP1Connection) -> Response:
+    """The answer once it is known, or time is up, or the client is gone."""
+    known = asyncio.wrap_future(later.known)
+
+    def give_up() -> None:
+        known.cancel()
+
+    connection.set_close_callback(give_up)
+    if not known.done():
+        await asyncio.wait([known], timeout=later.seconds)
+    # Cancelled here, it is cancelled where it would be known, too.
+    found = known.result() if known.done() and not known.cancelled() else None
+    known.cancel()
+    return later.answer(found)
 
 
 # ---- whether a cluster of a pair is active: the answer for load balancers and DNS ----

@@ -46,10 +46,12 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
+    from mirror.clusters.wire.pending_response import Pending
     from mirror.config.schema import FlowConfig
     from mirror.offsets.index import Epoch, IndexKeeper
     from mirror.offsets.progress import Position
     from mirror.offsets.runs import Block, RunArray
+    from mirror.records.reading import Record
 
 
 class Exactness(StrEnum):
@@ -167,6 +169,15 @@ class MapFollower:
         for track in self.tracks.values():
             track.forget(self.reader.start)
 
+    def take(self, asked: Pending) -> set[TopicPartition]:
+        """Take what answers the last `reader.ask`; returns whose runs that were.
+
+        Raises:
+            ClusterError: as `follow`.
+            CorruptBatchError: as `follow`.
+        """
+        return self._take_all([self.reader.take(asked)])
+
     def index(self) -> MapIndex:
         """All that is known now; its tracks change with the next `follow`."""
         return MapIndex(
@@ -211,13 +222,19 @@ class MapFollower:
         self.tracks, self.late = {**index.tracks}, index.late
 
     def _read_on(self, *, wait: bool) -> None:
+        self._take_all(self.reader.answers(wait=wait))
+
+    def _take_all(self, answers: Iterable[Iterable[Record]]) -> set[TopicPartition]:
         keep = _TAIL_RUNS // max(len(self.tracks), 1)
         keep = min(max(keep, _LEAST_TAIL), _LARGEST_TAIL)
-        for at, block, is_late in gather(self.reader.answers(wait=wait)):
+        seen = set()
+        for at, block, is_late in gather(answers):
+            seen.add((block.topic, block.partition))
             if is_late:
                 self.late.add(block)
             else:
                 self._take(block, at, keep)
+        return seen
 
     def _take(self, block: Block, at: int, keep: int) -> None:
         key = (block.topic, block.partition)

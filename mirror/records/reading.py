@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
+from mirror.clusters.topics import Leader
 from mirror.clusters.wire import fetch
 from mirror.errors import (
     BrokerError,
@@ -33,12 +34,14 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Leader, Topic
+    from mirror.clusters.topics import Topic
+    from mirror.clusters.wire.pending_response import Pending
     from mirror.records.batch import Batches, Buffer, Rows
 
 Record = tuple[int, bytes, bytes]
 
 _PURPOSE = "reading"
+_WAIT_MS = 10
 _FETCH_BYTES = 8 << 20
 _PATIENCE_SECONDS = 10.0
 _KERNELS = "mirror.records.batch"
@@ -81,6 +84,8 @@ class TopicReader:
         self._committed = committed
         self._fetch_bytes = fetch_bytes
         self._newest = newest
+        self._leads = Leader(node=-1, epoch=-1)
+        self._asked_at = -1
 
     def read(
         self,
@@ -137,29 +142,59 @@ class TopicReader:
         try:
             yield from self._answers(end, leader)
         except CorruptBatchError as error:
-            where = f"cluster {self._cluster.alias}: {self._topic}"
-            raise ClusterError(f"{where} cannot be read: {error}") from error
+            raise self._unreadable(error) from error
 
     def _answers(self, end: int, leader: Leader) -> Iterator[Iterable[Record]]:
         for body, fetched in self._fetches(end, leader):
-            found = None
-            few = fetched.end - fetched.start <= _PLAIN_BYTES
-            if few and not _kernels_are_loaded():
-                found = plain.read(
-                    memoryview(body),
-                    fetched.start,
-                    fetched.end,
-                    position=self.position,
-                    aborted=fetched.aborted,
-                )
+            some, behind = self._decoded(body, fetched)
+            yield some
+            self.position = behind
+
+    def _decoded(
+        self, body: bytes, fetched: fetch.Fetched
+    ) -> tuple[Iterable[Record], int]:
+        """The records of an answer, and the offset behind them."""
+        if fetched.end - fetched.start <= _PLAIN_BYTES and not _kernels_are_loaded():
+            found = plain.read(
+                memoryview(body),
+                fetched.start,
+                fetched.end,
+                position=self.position,
+                aborted=fetched.aborted,
+            )
             if found is not None:
-                some, behind = found
-                yield some
-                self.position = behind
-                continue
-            buffer, seen = self._judged(body, fetched)
-            yield records.decode(buffer, seen.rows, newest=self._newest)
-            self.position = seen.next_offset
+                return found
+        buffer, seen = self._judged(body, fetched)
+        return records.decode(buffer, seen.rows, newest=self._newest), seen.next_offset
+
+    def ask(self, purpose: str, seconds: float) -> Pending:
+        """Ask for what follows, on a connection for this `purpose`: the leader that was
+        last read from answers once there is something, or when time is up. To be called
+        after `read`; `take` has the records.
+
+        Raises:
+            ClusterError: the leader cannot be reached.
+        """
+        self._asked_at = self.position
+        return self._ask(self._leads, purpose, int(seconds * 1000))
+
+    def take(self, asked: Pending) -> list[Record]:
+        """The records that answer the last `ask`, if nothing was read since; else none.
+        It waits for the answer.
+
+        Raises:
+            ClusterError: the leader does not answer, or leads no more: use `read`.
+        """
+        body, fetched = self._answer(asked)
+        if self._asked_at != self.position:
+            return []
+        try:
+            some, behind = self._decoded(body, fetched)
+            found = list(some)
+        except CorruptBatchError as error:
+            raise self._unreadable(error) from error
+        self.position = behind
+        return found
 
     def batches(self, end: int) -> Iterator[tuple[Buffer, Rows]]:
         """The batches up to `end` that `read` decodes. The first and last batch may
@@ -228,9 +263,13 @@ class TopicReader:
         if self.topic_id not in (None, shown.topic_id):
             raise self._recreated()
         self.topic_id = shown.topic_id
+        self._leads = leader
         return leader
 
     def _fetch(self, leader: Leader) -> tuple[bytes, fetch.Fetched]:
+        return self._answer(self._ask(leader, _PURPOSE, _WAIT_MS))
+
+    def _ask(self, leader: Leader, purpose: str, max_wait_ms: int) -> Pending:
         request = fetch.encode(
             [
                 fetch.Wanted(
@@ -243,15 +282,16 @@ class TopicReader:
             isolation=fetch.READ_COMMITTED
             if self._committed
             else fetch.READ_UNCOMMITTED,
-            max_wait_ms=10,
+            max_wait_ms=max_wait_ms,
             max_bytes=self._fetch_bytes,
             partition_max_bytes=self._fetch_bytes,
         )
-        body = (
-            self._cluster.connection(leader.node, _PURPOSE)
-            .send_buffers(fetch.API_KEY, fetch.VERSION, [request], flexible=False)
-            .result()
+        return self._cluster.connection(leader.node, purpose).send_buffers(
+            fetch.API_KEY, fetch.VERSION, [request], flexible=False
         )
+
+    def _answer(self, asked: Pending) -> tuple[bytes, fetch.Fetched]:
+        body = asked.result()
         (fetched,) = fetch.decode(body)
         if fetched.error != codes.NONE:
             raise codes.error_for(fetched.error, f"reading {self._topic}")
@@ -288,6 +328,10 @@ class TopicReader:
             f"cluster {self._cluster.alias}: {self._topic} was re-created or lost its "
             f"end after it was read up to offset {self.position}"
         )
+
+    def _unreadable(self, error: CorruptBatchError) -> ClusterError:
+        where = f"cluster {self._cluster.alias}: {self._topic}"
+        return ClusterError(f"{where} cannot be read: {error}")
 
     def _no_leader(self) -> NoLeaderError:
         return NoLeaderError(

@@ -10,6 +10,7 @@ after what else the status says.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import datetime
 import functools
@@ -35,6 +36,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.config import changes
 from mirror.errors import MirrorError
 from mirror.host import memory_use, process_name, process_use, usable_cores
+from mirror.observing.receipts import ReceiptDesk
 from mirror.observing.server import StatusServer
 from mirror.pairs import audit
 from mirror.service.autoscale import share
@@ -168,17 +170,19 @@ class Service:
             JavaMissingError: Spark cannot start.
         """
         service = self._follower.config.service
+        receipts = ReceiptDesk(lambda: self._follower.config)
         server = StatusServer(
             self.store,
             service.http_host,
             service.http_port,
             per_partition=service.metrics_per == "partition",
             access=service,
+            receipts=receipts,
         )
         audited = audit.keeping(
             self.store.trail, self._follower.config, by=process_name()
         )
-        with server, audited:
+        with closing(receipts), server, audited:
             if ready is not None:
                 ready(server.url)
             self.store.trail.add(

@@ -30,7 +30,7 @@ from mirror.observing.page.pages import (
     part_of,
     sparkline,
 )
-from mirror.observing.routing import Request, Routes
+from mirror.observing.routing import Request, Response, Routes
 from mirror.status.events import Event, EventKind
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
@@ -328,9 +328,9 @@ def test_an_alert_links_to_what_to_do():
 
 def get(routes: Routes, path: str) -> tuple[str, bytes]:
     """Status and body."""
-    told: list[str] = []
-    body = routes({"PATH_INFO": path}, lambda status, _: told.append(status))
-    return told[0], b"".join(body)
+    answer = routes.answer({"PATH_INFO": path})
+    assert isinstance(answer, Response)
+    return f"{answer.status.value} {answer.status.phrase}", answer.body
 
 
 def test_partitions_on_demand():
