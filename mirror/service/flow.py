@@ -34,7 +34,7 @@ from mirror.service.beginning import Beginning, refuse_if_rested
 from mirror.service.flow_status import INSTANCES, Problems, StatusWriter
 from mirror.service.groups import GroupJobs, without_groups
 from mirror.service.leases import LeaseResult, Leases, RunTerms, ends_of
-from mirror.service.ownership import Instance
+from mirror.service.ownership import Instance, require_kept
 from mirror.service.protecting import ProtectJob
 from mirror.service.query import lease_query, state_folder
 from mirror.service.reload import PendingConfig
@@ -302,6 +302,7 @@ class Flow:
         most_slots: Callable[[], int],
     ) -> tuple[RunTerms, TopicsResult]:
         """Become the only writer; returns this run's terms and its first topics."""
+        require_kept(self.config, target)
         self._jobs.require_guarded(source, target)
         self._jobs.look(target)
         self._topics.begin(target)
