@@ -170,7 +170,8 @@ class Removal:
         """Of topics that only a service writes, by alias and name."""
         found: dict[tuple[str, str], int] = {}
         for alias, cluster in self._ends.items():
-            names = [each.name for each, _ in self._own_on(cluster)]
+            mine = self._own_on(cluster)
+            names = [each.name for each, shown in mine if shown.error == codes.NONE]
             ends = topic_admin.list_offsets(
                 cluster,
                 [(name, 0) for name in names],
@@ -209,11 +210,13 @@ class Removal:
         ]
         shown = cluster.topics([topic.name for topic in wanted])
         for topic in wanted:
-            if shown[topic.name].error == codes.NONE:
+            if shown[topic.name].error != _GONE:
                 yield topic, shown[topic.name]
 
     def _own_part(self, topic: OwnTopic, cluster: Cluster, shown: Topic) -> Part:
-        why = self._why_stays(topic, cluster)
+        why = "mirror may not see whether it is there"
+        if shown.error != codes.TOPIC_AUTHORIZATION_FAILED:
+            why = self._why_stays(topic, cluster)
         return Part(
             cluster=topic.alias,
             kind=topic.kind.purpose,
@@ -296,7 +299,7 @@ class Removal:
                 (own_topics.JOURNAL, "it belongs to the cluster's pairs"),
                 (own_topics.ACL_NOTES, "it belongs to the cluster; this flow's go"),
             ):
-                if cluster.topic(kind.named()) is not None:
+                if cluster.topics([kind.named()])[kind.named()].error == codes.NONE:
                     yield _stays(alias, kind, kind.named(), why)
         here, dead = self._target.alias, self._flow.dead_letter_topic
         if dead is not None and self._target.topic(dead) is not None:
