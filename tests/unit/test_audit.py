@@ -31,7 +31,7 @@ CHANGING = {
     *("adopt", "failback", "failover", "flow reset", "pause", "repair append"),
     *("repair rebuild", "resume", "schema close", "schema open", "schema sync"),
     *("switch", "tail export", "tail replay", "tail skip", "topic acls"),
-    "topic configs",
+    *("topic configs", "flow remove"),
 }
 
 
