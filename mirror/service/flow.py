@@ -176,6 +176,11 @@ class Flow:
             run.end()
 
     @property
+    def cluster_ids(self) -> Mapping[str, str]:
+        """Of the clusters that the last run connected to, by alias."""
+        return self._ids
+
+    @property
     def resting(self) -> bool:
         return self._resting.is_set()
 

@@ -22,6 +22,7 @@ import pytest
 from mirror.playground.secured import PASSWORDS
 from tests.harness.admin import closed_ends, create_topic, end_offsets
 from tests.harness.load import NumberedLoad
+from tests.harness.proxy import BrokerProxy
 from tests.harness.waiting import crowd, wait_for
 from tests.harness.witness import assert_exactly_once, order_of
 
@@ -411,3 +412,114 @@ def test_a_login_is_changed(
         assert new not in mirror.log.read_text()
     found = order_of(made.admin_bootstrap, f"R1.{topic_name}")
     assert_exactly_once(found, load.order)
+
+
+def test_addresses_are_changed(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
+) -> None:
+    """Under load the source gets another address, and its old one goes away; the
+    target's goes away first, and the file follows. Each time the flow goes on, led by
+    the same instance, without a record lost or doubled.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    copy = f"R1.{topic_name}"
+    create_topic(source, topic_name, 2)
+    load = NumberedLoad(source, topic_name, 2, seed=5)
+    with (
+        BrokerProxy(source) as new_source,
+        BrokerProxy(target) as new_target,
+        contextlib.ExitStack() as old_source,
+        contextlib.ExitStack() as old_target,
+    ):
+        entered = config(
+            old_source.enter_context(BrokerProxy(source)).bootstrap,
+            old_target.enter_context(BrokerProxy(target)).bootstrap,
+            R1={"topics": [topic_name]},
+        )
+        with hosted(standing, entered) as mirror:
+            with load.streaming(chunk=50):
+                mirror.wait_running()
+                leader, times = mirror.flow()["leader"], reloads(mirror)
+                copy_grows(target, copy)
+
+                rewrite(mirror, addresses(R1=new_source.bootstrap))
+                reloaded(mirror, times + 1)
+                mirror.wait_until(runs_since_reload, _IN_TIME)
+                old_source.close()
+                copy_grows(target, copy)
+                mirror.assert_never_failed()
+
+                old_target.close()
+                rewrite(mirror, addresses(T=new_target.bootstrap))
+                reloaded(mirror, times + 2)
+                mirror.wait_until(runs_since_reload, 120)
+                copy_grows(target, copy)
+            mirror.wait_copied(source, topic_name)
+            mirror.wait_until(
+                lambda d: all(
+                    each["answers"]
+                    for each in d["clusters"]
+                    if each["alias"] in {"R1", "T"}
+                )
+            )
+            assert mirror.flow()["leader"] == leader
+    assert_exactly_once(order_of(target, copy), load.order)
+
+
+def test_an_address_of_another_cluster_is_refused(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
+) -> None:
+    """An address that leads to another cluster, or at which nothing answers, is refused
+    with both ids, or with what failed; the flow goes on where it is, in the same run,
+    and once the address is right, it is taken.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    copy = f"R1.{topic_name}"
+    create_topic(source, topic_name, 2)
+    load = NumberedLoad(source, topic_name, 2, seed=6)
+    with BrokerProxy(target) as proxy, BrokerProxy(target) as silent:
+        with contextlib.ExitStack() as gone:
+            nowhere = gone.enter_context(BrokerProxy(source)).bootstrap
+        entered = config(source, target, R1={"topics": [topic_name]})
+        with hosted(standing, entered) as mirror:
+            with load.streaming(chunk=50):
+                mirror.wait_running()
+                times = reloads(mirror)
+                ids = {e["alias"]: e["cluster_id"] for e in mirror.status()["clusters"]}
+                with never_still(mirror, "R1->T", target, copy):
+                    rewrite(mirror, addresses(R1=proxy.bootstrap, T=silent.bootstrap))
+                    (said,) = refused(mirror, ids["T"])["config"]["refused"]
+                    assert "clusters.R1.bootstrap_servers" in said
+                    assert ids["R1"] in said
+                    rewrite(mirror, addresses(R1=nowhere, T=target))
+                    (said,) = refused(mirror, "SIGHUP")["config"]["refused"]
+                    assert nowhere.rpartition(":")[2] in said
+                    copy_grows(target, copy)
+                assert reloads(mirror) == times
+                proxy.lead_to(source)
+                rewrite(mirror, addresses(R1=proxy.bootstrap, T=target))
+                reloaded(mirror, times + 1)
+                mirror.wait_until(runs_since_reload, _IN_TIME)
+                copy_grows(target, copy)
+                mirror.assert_never_failed()
+            mirror.wait_copied(source, topic_name)
+    assert_exactly_once(order_of(target, copy), load.order)
+
+
+def addresses(**by_alias: str) -> Callable[[Document], None]:
+    def change(document: Document) -> None:
+        for alias, bootstrap in by_alias.items():
+            document["clusters"][alias]["bootstrap_servers"] = bootstrap
+
+    return change
+
+
+def runs_since_reload(document: Document) -> bool:
+    flow = document["flows"][0]
+    begun = flow["since"] > document["config"]["loaded_at"]
+    return bool(flow["state"] == "RUNNING" and begun)
+
+
+def copy_grows(bootstrap: str, copy: str) -> None:
+    before = sum(end_offsets(bootstrap, copy).values())
+    wait_for(lambda: sum(end_offsets(bootstrap, copy).values()) > before + 100)
