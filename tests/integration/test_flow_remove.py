@@ -16,6 +16,8 @@ from mirror.checks.permissions.table import Who
 from mirror.clusters.reach import Reach
 from mirror.config.load import load
 from mirror.errors import MirrorError
+from mirror.schemas.claims import Before, ClaimOf, SchemaClaims
+from mirror.schemas.registry.values import Mode, Subject
 from mirror.service import removing
 from mirror.service.removing import Removal
 from tests.harness.admin import create_topic, delete_topic
@@ -30,6 +32,7 @@ from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, eventually, keys_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     import subprocess
 
@@ -168,13 +171,17 @@ def test_all_of_a_flow_goes_and_what_others_use_stays(
 def alone(
     clusters: dict[str, PlaygroundCluster], alias: str, topic: str, **settings: Any
 ) -> tuple[dict[str, Any], str, str]:
-    """A flow of one topic, and the addresses of its clusters."""
+    """A flow of one topic, and the addresses of its clusters. The other alias is also
+    the test's own: offset syncs have its name.
+    """
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(a, topic)
     document = {
-        "clusters": {alias: {"bootstrap_servers": a}, "B": {"bootstrap_servers": b}},
+        "clusters": {
+            alias: {"bootstrap_servers": a}, f"{alias}-T": {"bootstrap_servers": b},
+        },
         "flows": {
-            f"{alias}->B": {
+            f"{alias}->{alias}-T": {
                 "topics": [topic], "tasks": 1, "lease_seconds": 2,
                 "emit_heartbeats": False, "heartbeats_replication": False, **settings,
             }
@@ -191,7 +198,7 @@ def kept(bootstrap: str, alias: str) -> set[str]:
 
 @pytest.mark.full
 def test_a_removal_goes_on_wherever_it_was_killed(
-    clusters: dict[str, PlaygroundCluster],
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     topic_name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -201,25 +208,28 @@ def test_a_removal_goes_on_wherever_it_was_killed(
     service copies everything, as if for the first time.
     """
     monkeypatch.setattr(removing, "_WATCH_SECONDS", 0.0)  # there is no service
-    document, a, b = alone(clusters, "KILL", topic_name, emit_offset_syncs=True)
+    document, a, b = alone(make_clusters(), "KILL", topic_name, **ALL)
+    before = names(a), names(b)
     load_ = NumberedLoad(a, topic_name, 1)
     load_.send(100)
     service = RunningMirror(document, tmp_path, once=True)
     assert service.launch().wait() == 0, service.log_tail()
-    words = ("flow", "remove", "KILL/B", "--delete-copies", "--yes")
+    assert {"heartbeats", "mm2-offset-syncs.KILL-T.internal"} <= names(a)
+    whole = names(b)
+    assert _of_flow("KILL", topic_name) | {"heartbeats"} <= whole
+    words = ("flow", "remove", "KILL/KILL-T", "--delete-copies", "--yes")
     tried, at = False, 1
     while dies(tmp_path, *words, at=at):
         at += 1
-        before = kept(b, "KILL")
-        if not tried and len(before) < len(_of_flow("KILL", topic_name)):
+        if not tried and len(left := names(b)) < len(whole):
             tried = True
             assert service.launch().wait() == 1
             assert "mirror flow remove" in service.log_tail(400)
-            assert kept(b, "KILL") == before
+            assert names(b) == left
     assert tried
     assert at > len(_of_flow("KILL", topic_name))
-    assert kept(b, "KILL") == set()
-    assert "mm2-offset-syncs.B.internal" not in names(a)
+    known = {name for name in names(b) if not name.startswith("__")}
+    assert (names(a) - {"__consumer_offsets"}, known) == before
     assert service.launch().wait() == 0, service.log_tail()
     assert_exactly_once(keys_of(eventually(b, f"KILL.{topic_name}", 100)), load_.order)
 
@@ -245,7 +255,7 @@ def test_a_service_that_starts_meanwhile_keeps_its_flow(
         eventually(b, f"RACE.{topic_name}", 50)
         service.terminate()
         config, _ = load(tmp_path / "mirror.yaml")
-        flow = config.flows["RACE->B"]
+        flow = config.flows["RACE->RACE-T"]
         with Reach(config.clusters, client_id="test") as reach:
             ends = reach(flow.source), reach(flow.target)
             removal = Removal(config, flow, *ends, copies=True)
@@ -263,30 +273,35 @@ def test_a_service_that_starts_meanwhile_keeps_its_flow(
         )
 
 
+@pytest.mark.parametrize("once", [True, False])
 def test_a_service_of_no_group_is_noticed(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path, once: bool
 ) -> None:
     """A service without a group shows by what it writes, also to a command with another
-    file; after it has ended, the flow is taken away, and its copies stay.
+    file; after it has ended, the flow is taken away, and its copies stay. That is so
+    without exactly-once, too.
     """
-    document, a, b = alone(clusters, "LONE", topic_name, separator="-")
+    alias = f"LONE{once}"
+    document, a, b = alone(
+        clusters, alias, topic_name, separator="-", exactly_once=once
+    )
     document["service"] = {"group": None}
     load_ = NumberedLoad(a, topic_name, 1)
     load_.send(10)
     other = tmp_path / "other.yaml"
-    elsewhere = {**document, "flows": {"B->LONE": {"topics": ["none-.*"]}}}
+    elsewhere = {**document, "flows": {f"{alias}-T->{alias}": {"topics": ["none-.*"]}}}
     other.write_text(json.dumps(elsewhere))
-    words = ("flow", "remove", "LONE/B", "--yes", "-c", other)
-    copy = f"LONE-{topic_name}"
+    words = ("flow", "remove", f"{alias}/{alias}-T", "--yes", "-c", other)
+    copy = f"{alias}-{topic_name}"
     with RunningMirror(document, tmp_path) as service:
         eventually(b, copy, 10)
         refused = answered(*words)
         assert refused.returncode == 1
-        assert "mirror-standby.LONE.internal" in refused.stderr
+        assert f"mirror-standby.{alias}.internal" in refused.stderr
         service.assert_never_failed()
     done = answered(*words)
     assert done.returncode == 0, done.stderr
-    left = {each for each in names(b) if "LONE" in each}
+    left = {each for each in names(b) if alias in each}
     assert left == {copy}
     assert sum(map(len, keys_of(eventually(b, copy, 10)).values())) == 10
 
@@ -302,7 +317,7 @@ def test_what_is_not_surely_the_flows_stays(
     document, a, b = alone(clusters, alias, topic_name, policy=policy)
     service = RunningMirror(document, tmp_path, once=True)
     create_topic(b, f"{alias}.checkpoints.internal", cleanup_policy="compact")
-    words = ("flow", "remove", f"{alias}/B", "-c", tmp_path / "mirror.yaml")
+    words = ("flow", "remove", f"{alias}/{alias}-T", "-c", tmp_path / "mirror.yaml")
     gone = answered(*words, "--yes", "-o", "json")
     assert gone.returncode == 0, gone.stderr
     assert parts(gone)[f"{alias}.checkpoints.internal"][0] == "stay"
@@ -319,3 +334,56 @@ def test_what_is_not_surely_the_flows_stays(
     assert why in parts(done)[copy][1]
     assert {each for each in names(b) if alias in each} | {copy} == {copy}
     assert {copy} <= names(b)
+
+
+def test_a_source_that_is_gone_is_left_on_request(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """While the source does not answer, or its alias is another cluster, nothing is
+    changed; with --without-source all on the target goes, and nothing on the source.
+    """
+    document, a, b = alone(clusters, "AWAY", topic_name, emit_offset_syncs=True)
+    NumberedLoad(a, topic_name, 1).send(10)
+    service = RunningMirror(document, tmp_path, once=True)
+    assert service.launch().wait() == 0, service.log_tail()
+    syncs = "mm2-offset-syncs.AWAY-T.internal"
+    before = kept(b, "AWAY")
+    other = b.replace("127.0.0.1", "localhost")
+    for address, said in (("127.0.0.1:1", "127.0.0.1:1"), (other, "--without-source")):
+        document["clusters"]["AWAY"]["bootstrap_servers"] = address
+        rewrite(tmp_path / "mirror.yaml", document)
+        words = ("flow", "remove", "AWAY/AWAY-T", "-y", "-c", tmp_path / "mirror.yaml")
+        refused = answered(*words)
+        assert refused.returncode == 1
+        assert said in refused.stderr
+        assert kept(b, "AWAY") == before
+    done = answered(*words, "--without-source")
+    assert done.returncode == 0, done.stderr
+    assert kept(b, "AWAY") == {f"AWAY.{topic_name}"}
+    assert syncs in names(a)
+
+
+def test_former_modes_of_subjects_are_not_forgotten(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """What says which modes the subjects of a registry had stays until these have them
+    back, and the command names what gives them back; then it goes.
+    """
+    document, a, b = alone(clusters, "MODE", topic_name)
+    NumberedLoad(a, topic_name, 1).send(10)
+    service = RunningMirror(document, tmp_path, once=True)
+    assert service.launch().wait() == 0, service.log_tail()
+    config, _ = load(tmp_path / "mirror.yaml")
+    words = ("flow", "remove", "MODE/MODE-T", "-y", "-c", tmp_path / "mirror.yaml")
+    place = Subject(".", "orders-value"), ClaimOf.MODE
+    with Reach(config.clusters, client_id="test") as reach:
+        claims = SchemaClaims(reach("MODE-T"), "MODE", replication_factor=1)
+        claims.note({}, {place: Before(before=None, set=Mode.IMPORT)})
+        done = answered(*words)
+        assert done.returncode == 0, done.stderr
+        assert "mirror schema open MODE-T" in done.stdout
+        notes = "mirror-schemas.MODE.internal"
+        assert kept(b, "MODE") == {f"MODE.{topic_name}", notes}
+        claims.note({}, {place: Before(before=None, set=None)})
+        assert answered(*words).returncode == 0
+        assert kept(b, "MODE") == {f"MODE.{topic_name}"}
