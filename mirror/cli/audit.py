@@ -103,7 +103,7 @@ def _write(
         first=now,
     )
     assert config.service.audit is not None
-    writer = AuditWriter(config, *config.service.audit, by=by)
+    writer = AuditWriter(lambda: config, *config.service.audit, by=by)
     if why := writer.close(_SECONDS, last=event):
         complain(f"{config.service.audit_topic} has no event of this command: {why}")
 

@@ -1,8 +1,12 @@
-"""What moves or stops the copying of a flow: `mirror flow reset`, `pause` and `resume`.
+"""What moves, stops or ends the copying of a flow: `mirror flow reset` and `remove`,
+`mirror pause` and `resume`.
 
 `mirror flow reset` shows old and new positions, asks for confirmation and lets
 `service.positions` fence the current owner and write them. It needs both clusters and
 no running service; one that is running picks up the new positions by itself.
+
+`mirror flow remove` shows what the flow has left on both clusters, asks, and lets
+`service.removing` delete it.
 
 `mirror pause` and `mirror resume` write the request to the target, where a running
 service finds it within seconds and a service started later finds it too. They need no
@@ -30,19 +34,24 @@ from mirror.cli.options import (
 from mirror.cli.output import Form, complain, document, moment, table
 from mirror.cli.spread import spread
 from mirror.clusters.reach import Reach
+from mirror.config.schema import FlowConfig
+from mirror.config.section_names import flow_ends
 from mirror.errors import BrokerError, FencedError, MirrorError
-from mirror.pairs import control
-from mirror.service import positions
+from mirror.pairs import control, selection
+from mirror.service import positions, removing
+from mirror.service.removing import Action, Removal
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mirror.config.schema import MirrorConfig
     from mirror.pairs.control import Pauses
     from mirror.service.positions import PositionMove
+    from mirror.service.removing import Part
 
 
-app = family("Change where a flow continues.")
+app = family("Change where a flow continues, or take it away.")
 
 COLUMNS = ("TOPIC", "PARTITION", "POSITION", "NEW-POSITION", "AGAIN", "SKIPPED")
 _ATTEMPTS = 3
@@ -135,6 +144,103 @@ def _fields(move: PositionMove) -> dict[str, object]:
         "new": move.new.offset,
         "again": move.again,
         "skipped": move.skipped,
+    }
+
+
+# ---- `mirror flow remove` ----
+
+
+PART_COLUMNS = ("CLUSTER", "WHAT", "NAME", "ACTION", "WHY")
+
+
+@app.command("remove", short_help="Delete what a flow keeps on both clusters.")
+@spread
+def remove(
+    flow: FlowName,
+    *,
+    config: ConfigFile,
+    delete_copies: Annotated[
+        bool,
+        typer.Option(
+            "--delete-copies",
+            help="Also delete the copies that the flow has made, with their records.",
+        ),
+    ] = False,
+    without_source: Annotated[
+        bool,
+        typer.Option(
+            "--without-source",
+            help="Leave what is on the source, which is gone or another cluster now.",
+        ),
+    ] = False,
+    change: Change,
+) -> None:
+    """Delete the topics in which a flow keeps its state, and the ACLs that it has set.
+
+    No service may run the flow: take it out of the service's file, or set enabled:
+    false, or stop the service; the command watches for seven seconds. Both clusters
+    must be in the file, the flow need not. What other flows use stays, and the table
+    says why. Copies stay, and so do their groups' offsets. --delete-copies deletes
+    those whose names say that they are copies and that the flow has written, or which
+    are empty; with policy identity or rename none. Afterwards the flow would start as
+    if for the first time. Killed at any time, run it again: until it has ended, no
+    service can run the flow.
+
+    Exit status 1 if it is refused, also with --dry-run.
+
+    \b
+    Examples:
+      mirror flow remove 'A->B' -c mirror.yaml --dry-run
+      mirror flow remove A/B -c mirror.yaml --delete-copies
+    """
+    chosen = read_config(config)
+    taken = _flow_or_former(chosen, flow)
+    removing.require_alone(chosen, taken)
+    with Reach(chosen.clusters, client_id="mirror") as reach:
+        target = reach(taken.target)
+        source = None if without_source else reach(taken.source)
+        if taken.name not in chosen.flows:
+            taken = selection.as_noted(taken, target)
+        removal = Removal(chosen, taken, source, target, copies=delete_copies)
+        running = removal.runs_at()
+        parts = removal.look()
+        if change.output is Form.TABLE and parts:
+            table(PART_COLUMNS, map(_part_fields, parts))
+        if running:
+            raise MirrorError(
+                f"flow {taken.name}: {running}. Take the flow out of its file, or set "
+                "enabled: false there, or stop it; then run this again. Nothing was "
+                "changed"
+            )
+        if going := [each for each in parts if each.action is not Action.STAY]:
+            removal.require_possible(going)
+            what = some(len(going), "part")
+            if change.agreed(f"Take away {taken.name}: {what} as listed?"):
+                removal.remove(parts)
+                complain(f"took away {taken.name}: {what}")
+        else:
+            complain(f"{taken.name} has left nothing that could be taken away")
+    if change.output is Form.JSON:
+        told = [*map(_part_fields, parts)]
+        document({"flow": taken.name, "dry_run": change.dry_run, "parts": told})
+
+
+def _flow_or_former(config: MirrorConfig, name: str) -> FlowConfig:
+    """The flow with this name, with defaults if only its clusters are in the file."""
+    ends = flow_ends(name)
+    former = ends is not None and "->".join(ends) not in config.flows
+    if ends is None or not former or not {*ends} <= config.clusters.keys():
+        return flow_of(config, name)
+    return FlowConfig(source=ends[0], target=ends[1]).among(config.clusters)
+
+
+def _part_fields(part: Part) -> dict[str, object]:
+    return {
+        "cluster": part.cluster,
+        "what": part.kind,
+        "name": part.name,
+        "action": part.action.value,
+        "why": part.why,
     }
 
 

@@ -110,7 +110,7 @@ _COMMANDS = {
         "Show the schemas of both registries; copy what is missing.",
     ),
     "config": ("config:app", "Show, convert and describe the configuration."),
-    "flow": ("flow:app", "Change where a flow continues."),
+    "flow": ("flow:app", "Change where a flow continues, or take it away."),
     "loss": ("risk:app", "Show what could not be copied."),
     "group": ("group:app", "Show the offsets of consumer groups on both sides."),
 }

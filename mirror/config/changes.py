@@ -47,6 +47,8 @@ class Changes:
     """Flows that run only in the old one."""
     effects: Mapping[str, Effect] = field(default_factory=dict)
     """For each flow that runs in both."""
+    moved: tuple[str, ...] = ()
+    """The clusters of these flows that have other addresses, by alias; logins, too."""
     refused: tuple[str, ...] = ()
     """Why this requires a restart of the service; empty if it does not."""
 
@@ -86,11 +88,24 @@ def compare(old: MirrorConfig, new: MirrorConfig) -> Changes:
         added=tuple(name for name in after if name not in before),
         removed=tuple(name for name in before if name not in after),
         effects=effects,
+        moved=_moved(old, new, kept),
         refused=tuple(
             _needs_restart(each.change)
             for each in found
             if Effect.RESTART in each.effect
         ),
+    )
+
+
+def _moved(
+    old: MirrorConfig, new: MirrorConfig, kept: Sequence[FlowConfig]
+) -> tuple[str, ...]:
+    used = {alias for flow in kept for alias in chain(*login_ends(flow)) if alias}
+    return tuple(
+        alias
+        for alias in sorted(used & old.clusters.keys())
+        if old.clusters[alias].bootstrap_servers
+        != new.clusters[alias].bootstrap_servers
     )
 
 

@@ -54,7 +54,6 @@ class ClusterConfig(Section):
     bootstrap_servers: Annotated[
         tuple[str, ...], BeforeValidator(values.bootstrap_servers)
     ] = setting(
-        on_change=Effect.RESTART,
         mm2=keys("bootstrap.servers", where=Where.CLUSTER, read=readers.servers),
         description="Brokers to connect to first, each host:port; a list, or one text "
         "with commas. At least one is required.",

@@ -2,8 +2,8 @@
 
 The one declaration of them. Main types: `Kind`, what all topics of a kind have in
 common, and `OwnTopic`, one as a flow has it. `of_run` and `of_flow` list those of a
-flow; whatever creates, examines or plans such a topic goes by these. Pure;
-`topics.guarding` examines and corrects.
+flow, `left_by` those that it may have left behind; whatever creates, examines, plans or
+deletes such a topic goes by these. Pure; `topics.guarding` examines and corrects.
 """
 
 from __future__ import annotations
@@ -227,6 +227,26 @@ def of_flow(config: MirrorConfig, flow: FlowConfig) -> tuple[OwnTopic, ...]:
         for alias in (flow.source, flow.target)
     ]
     return tuple(found)
+
+
+def left_by(flow: FlowConfig) -> tuple[OwnTopic, ...]:
+    """All that the flow may have written, whatever its settings were, on either
+    cluster; other flows may write some of it as well. Progress is the last one.
+    """
+    ends = (flow.source, flow.target)
+    kinds = OFFSET_MAP, LOSSES, STANDBY, CONTROL, PROOFS, ACL_CLAIMS, SCHEMA_CLAIMS
+    separators = dict.fromkeys((flow.mm2_separator, "."))
+    of_mm2 = [
+        CHECKPOINTS.on(flow.target, CHECKPOINTS.named(flow.source, each), -1)
+        for each in separators
+    ] + [
+        OFFSET_SYNCS.on(here, OFFSET_SYNCS.named(there, each), -1)
+        for each in separators
+        for here, there in (ends, ends[::-1])
+    ]
+    beats = [heartbeats(flow, alias) for alias in ends]
+    own = [kind.of(flow) for kind in kinds]
+    return (*of_mm2, *beats, *own, PROGRESS.of(flow))
 
 
 def checkpoints(flow: FlowConfig) -> OwnTopic:

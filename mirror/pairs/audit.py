@@ -27,7 +27,7 @@ from mirror.records.reading import TopicReader
 from mirror.records.writing import TopicWriter, ensure_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from mirror.config.schema import MirrorConfig
     from mirror.status.events import Event, Trail
@@ -61,10 +61,14 @@ class AuditWriter:
     """Writes events one after another, in a thread of its own."""
 
     def __init__(
-        self, config: MirrorConfig, alias: str, topic: str, *, by: str
+        self, config: Callable[[], MirrorConfig], alias: str, topic: str, *, by: str
     ) -> None:
-        """`by`: who writes. It connects when there is something to write."""
-        self._config = config.clusters[alias]
+        """`by`: who writes. It connects when there is something to write, as `config`
+        says at that time, and to no other cluster than before.
+        """
+        self._config = config
+        self._alias = alias
+        self._cluster_id = ""
         self._topic = topic
         self._by = by
         self._changed = threading.Condition()
@@ -100,7 +104,7 @@ class AuditWriter:
         with self._changed:
             if not self._waiting and not self._lost:
                 return ""
-            late = f"cluster {self._config.alias} does not answer within {seconds:g} s"
+            late = f"cluster {self._alias} does not answer within {seconds:g} s"
             return self._reason or late
 
     def _run(self) -> None:
@@ -123,9 +127,14 @@ class AuditWriter:
                     self._wrote(len(batch))
 
     def _connect(self, stack: contextlib.ExitStack) -> TopicWriter:
-        cluster = Cluster(self._config, client_id="mirror.audit")
+        cluster = Cluster(
+            self._config().clusters[self._alias],
+            client_id="mirror.audit",
+            cluster_id=self._cluster_id,
+        )
         stack.callback(cluster.close)
         cluster.connect()
+        self._cluster_id = cluster.cluster_id
         replicas = cluster.own_replicas
         ensure_topic(
             cluster, own_topics.AUDIT, self._topic, replication_factor=replicas
@@ -161,14 +170,16 @@ class AuditWriter:
 
 
 @contextlib.contextmanager
-def keeping(trail: Trail, config: MirrorConfig, *, by: str) -> Iterator[None]:
+def keeping(
+    trail: Trail, config: Callable[[], MirrorConfig], *, by: str
+) -> Iterator[None]:
     """Write the events of a service's trail while the block runs, if the configuration
-    has an audit topic.
+    has an audit topic. `config`: the one in effect.
     """
-    if config.service.audit is None:
+    if (place := config().service.audit) is None:
         yield
         return
-    writer = AuditWriter(config, *config.service.audit, by=by)
+    writer = AuditWriter(config, *place, by=by)
     trail.archive = writer.put
     try:
         yield

@@ -145,6 +145,29 @@ def applied(
     return _within(*_as_noted(flow, pair, told))
 
 
+def as_noted(flow: FlowConfig, target: Cluster) -> FlowConfig:
+    """The flow as its service has noted it; as given if it has noted nothing.
+
+    Raises:
+        ClusterError: the target does not answer, or the note is damaged.
+    """
+    note = _note(_kept(target, flow.source), flow.name)
+    try:
+        return flow if note is None else applied(flow, None, note.fields)
+    except MALFORMED as error:
+        topic = standby.topic_name(flow.source)
+        raise standby.damaged(topic, f"{KIND}/{flow.name}", error) from error
+
+
+def others_noted(flow: FlowConfig, target: Cluster) -> tuple[str, ...]:
+    """The flows, but this one and the one back, that services have noted beside it.
+    Raises as `as_noted`.
+    """
+    kept = _kept(target, flow.source)
+    names = set() if kept is None else set(kept.entries[KIND])
+    return tuple(sorted(names - {flow.name, f"{flow.target}->{flow.source}"}))
+
+
 def differences(
     flow: FlowConfig,
     pair: PairConfig | None,

@@ -34,7 +34,7 @@ from mirror.service.beginning import Beginning, refuse_if_rested
 from mirror.service.flow_status import INSTANCES, Problems, StatusWriter
 from mirror.service.groups import GroupJobs, without_groups
 from mirror.service.leases import LeaseResult, Leases, RunTerms, ends_of
-from mirror.service.ownership import Instance
+from mirror.service.ownership import Instance, require_kept
 from mirror.service.protecting import ProtectJob
 from mirror.service.query import lease_query, state_folder
 from mirror.service.reload import PendingConfig
@@ -176,6 +176,11 @@ class Flow:
             run.end()
 
     @property
+    def cluster_ids(self) -> Mapping[str, str]:
+        """Of the clusters that the last run connected to, by alias."""
+        return self._ids
+
+    @property
     def resting(self) -> bool:
         return self._resting.is_set()
 
@@ -302,6 +307,7 @@ class Flow:
         most_slots: Callable[[], int],
     ) -> tuple[RunTerms, TopicsResult]:
         """Become the only writer; returns this run's terms and its first topics."""
+        require_kept(self.config, target)
         self._jobs.require_guarded(source, target)
         self._jobs.look(target)
         self._topics.begin(target)

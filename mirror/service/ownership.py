@@ -9,8 +9,8 @@ third case. Drivers write under an id of the flow, which they take over before t
 read: of two drivers, only the later one can write.
 
 `Instance` refuses to begin a run beside a service of another group that copies the
-flow. Generations are also the second place where the epoch of a pair's role stands:
-`lost_entries` finds journals that know less.
+flow; `begin_removal` lets no run begin any more. Generations are also the second place
+where the epoch of a pair's role stands: `lost_entries` finds journals that know less.
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ class Generation:
     roles: Mapping[str, Epochs] = field(default_factory=dict)
     """By pair of the flow's clusters: what runs and commands knew of its journals. If
     these know less, they have lost entries."""
+    removing: bool = False
+    """Whether `mirror flow remove` has begun: no run may begin any more."""
 
     @property
     def source_ids(self) -> tuple[str, ...]:
@@ -134,6 +136,7 @@ class Generation:
                     for pair, each in fields.get("roles", {}).items()
                 },
                 start=fields.get("start", 0),
+                removing=bool(fields.get("removing")),
             )
         except MALFORMED as error:
             raise progress.damaged(error) from error
@@ -366,6 +369,44 @@ def take_over(
     return owner
 
 
+def begin_removal(flow: FlowConfig, target: Cluster) -> Callable[[], None]:
+    """Fence every run of a flow that has progress, and let none begin any more. Returns
+    what lets them begin again.
+
+    Raises:
+        FencedError: a run of the flow started meanwhile; nothing changed.
+        ClusterError: the target does not answer, or refuses.
+    """
+    made, owner, _ = _fence(flow, target, slots=1, removes=True)
+    _still_ours(flow, target, made)
+
+    def withdraw() -> None:
+        kept = replace(made, id=new_id(), removing=False)
+        topic = progress.topic_name(flow.source)
+        write_as_owner(target, {topic: [kept.encoded()]}, owner)
+
+    return withdraw
+
+
+def require_kept(flow: FlowConfig, target: Cluster) -> None:
+    """Check that nothing is taking the flow away: a run must create nothing then.
+
+    Raises:
+        ClusterError: `mirror flow remove` has begun, or the target does not answer.
+    """
+    known = progress.read_existing(target, progress.topic_name(flow.source))
+    _require_kept(flow, Generation.parse(known.generation))
+
+
+def _require_kept(flow: FlowConfig, known: Generation) -> None:
+    if known.removing:
+        raise ClusterError(
+            f"flow {flow.name}: `mirror flow remove` has begun to take it away: run "
+            f"`mirror flow remove {flow.source}/{flow.target}` again until it has "
+            "ended; then the flow can start as if for the first time"
+        )
+
+
 def abort_own(flow: FlowConfig, target: Cluster) -> None:
     """Abort what an owner that was killed has left open, and end what brokers left open
     of its last transaction. It disturbs no running service unless that is about to
@@ -417,6 +458,7 @@ def _fence(  # noqa: PLR0913  all that a run begins with
     roles: Mapping[str, Epochs] = MappingProxyType({}),
     instance: Instance | None = None,
     partitions: Iterable[TopicPartition] = (),
+    removes: bool = False,
 ) -> tuple[Generation, Producer | None, Mapping[int, str]]:
     """Write a new generation, then fence every run with an earlier one.
 
@@ -426,6 +468,7 @@ def _fence(  # noqa: PLR0913  all that a run begins with
     same as in earlier runs; of a later role than `epoch` there may be no note, nor of
     more than `roles` know. In the
     copies of these source `partitions` something may be open, even without progress.
+    `removes`: the flow is to be taken away, and no other run may begin.
     """
     owner, topic = None, progress.topic_name(flow.source)
     if instance is not None:  # before it disturbs who may be writing
@@ -437,6 +480,8 @@ def _fence(  # noqa: PLR0913  all that a run begins with
     known = progress.read_proven(target, topic, committed=False)
     earlier = Generation.parse(known.generation)
     committed = _committed(target, topic)
+    if not removes:
+        _require_kept(flow, committed)
     if copies_from and committed.source_id not in {"", copies_from}:
         raise ClusterChangedError(
             f"flow {flow.name}: {flow.source} leads to the cluster with id "
@@ -470,7 +515,9 @@ def _fence(  # noqa: PLR0913  all that a run begins with
         source_id=copies_from or committed.source_id,
         begun=begun or committed.begun,
         by="" if instance is None else instance.by,
-        group="" if instance is None else instance.group,
+        # A removal that goes on asks that group again.
+        group=committed.group if removes else instance.group if instance else "",
+        removing=removes,
     ).knowing(roles)
     write_as_owner(target, {topic: [made.encoded()]}, owner)
     copied = {*known.positions, *(partitions if known.generation else ())}
@@ -610,6 +657,8 @@ _REMEDY = (
     "A flow has one service: stop one of the two, and add its topics to `topics` of "
     "the other; if they are instances of one service, give them one service.group"
 )
+_CLIENT = "mirror."
+"""How the client ids of instances begin; their name follows."""
 
 
 class Instance:
@@ -648,20 +697,39 @@ class Instance:
             )
 
 
-def _leads(name: str, group: str, target: Cluster, flow: str) -> bool:
-    """Whether an instance leads a flow in its group, as far as the target lets us see:
-    one that is gone is a member for some seconds more.
+def leaders(flow: str, group: str, target: Cluster) -> frozenset[str]:
+    """The instances that lead a flow in a group, host:process: one that is gone is a
+    member for some seconds more.
+
+    Raises:
+        ClusterError: the target does not answer, or does not let us see the group.
     """
     if not group:
-        return False
+        return frozenset()
     asked = [Group(group=group, kind=GroupKind.CLASSIC, state="")]
+    members = groups.members(target, asked).get(group, ())
+    return frozenset(
+        each.client_id.removeprefix(_CLIENT)
+        for each in members
+        if each.client_id.startswith(_CLIENT) and flow in _given(each.assignment)
+    )
+
+
+def _given(assignment: bytes) -> Collection[str]:
+    """The flows in an assignment; none if it is not ours."""
     try:
-        members = groups.members(target, asked).get(group, ())
-        given = [
-            each.assignment for each in members if each.client_id == f"mirror.{name}"
-        ]
-        return any(flow in json.loads(each)["yours"] for each in given if each)
-    except (ClusterError, *MALFORMED) as error:
+        return [*json.loads(assignment)["yours"]] if assignment else []
+    except MALFORMED:
+        return []
+
+
+def _leads(name: str, group: str, target: Cluster, flow: str) -> bool:
+    """Whether an instance leads a flow in its group, as far as the target lets us
+    see.
+    """
+    try:
+        return name in leaders(flow, group, target)
+    except ClusterError as error:
         import structlog  # noqa: PLC0415  a switch need not wait for it
 
         log = structlog.get_logger()

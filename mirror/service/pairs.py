@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mirror.clusters.topics import TopicPartition
+    from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.errors import UnknownRoleError
@@ -110,6 +111,10 @@ class PairFollower:
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
+
+    def adopt(self, clusters: Mapping[str, ClusterConfig]) -> None:
+        """Connect as these say from now on."""
+        self._clusters = clusters
 
     def close(self) -> None:
         self._closing.set()
@@ -341,11 +346,17 @@ class PairFollower:
 
     def _follow(self, alias: str) -> None:
         pause = 0.0
-        cluster = Cluster(self._clusters[alias], client_id="mirror.pairs")
+        config = self._clusters[alias]
+        cluster = Cluster(config, client_id="mirror.pairs")
         member = self._members[alias]
         try:
             reader = JournalReader(cluster)
             while not self._closing.is_set():
+                if config != self._clusters[alias]:
+                    cluster.close()
+                    config = self._clusters[alias]
+                    cluster = Cluster(config, client_id="mirror.pairs")
+                    reader = JournalReader(cluster)
                 try:
                     if not cluster.cluster_id:
                         cluster.connect()

@@ -2,7 +2,8 @@
 
 Main types: `Watch`, a thread that checks the file's content, and `Reading`, the result.
 A file that is still changing is read once it is stable. `Watch` reads as `mirror run`
-did at startup and decides nothing: `service` accepts or refuses a reading.
+did at startup and decides nothing: `service` accepts or refuses a reading. Before that,
+`AddressCheck` finds out whether new addresses lead to the clusters that flows run with.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirror.clusters.cluster import Cluster
 from mirror.config.mm2.text import files_named
 from mirror.config.section import Effect
-from mirror.errors import ConfigError
+from mirror.errors import ConfigError, MirrorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import MirrorConfig
 
 log = structlog.get_logger()
@@ -30,6 +33,8 @@ log = structlog.get_logger()
 _ASLEEP_SECONDS = 1.0
 """While the file is not watched: how often to check whether it should be."""
 _AGAIN_SECONDS = 0.2
+_PATIENCE_SECONDS = 10.0
+"""A new address that takes longer does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +150,55 @@ def _content(file: Path) -> bytes:
         except (OSError, ValueError):  # ValueError: no path at all
             digest.update(b"?")
     return digest.digest()
+
+
+class AddressCheck:
+    """Asks new addresses which clusters these are, in its own thread."""
+
+    def __init__(
+        self, clusters: Sequence[ClusterConfig], ids: Mapping[str, str]
+    ) -> None:
+        """`ids`: by alias, those that the clusters must have. Where none is known, no
+        run has begun, and whatever is there is right.
+        """
+        self._clusters = clusters
+        self._ids = ids
+        self._problems: tuple[str, ...] | None = None
+        # A daemon, so that an address that hangs does not keep the service alive.
+        threading.Thread(target=self._run, name="mirror-addresses", daemon=True).start()
+
+    @property
+    def problems(self) -> tuple[str, ...] | None:
+        """What is wrong with the addresses; None while that is being found out."""
+        return self._problems
+
+    def _run(self) -> None:
+        asked = [each for each in self._clusters if self._ids.get(each.alias)]
+        self._problems = tuple(filter(None, map(self._problem, asked)))
+
+    def _problem(self, config: ClusterConfig) -> str:
+        wanted = self._ids[config.alias]
+        seconds = min(config.request_timeout_seconds, _PATIENCE_SECONDS)
+        quick = config.model_copy(update={"request_timeout_seconds": seconds})
+        cluster = Cluster(quick, client_id="mirror.addresses")
+        what = f"clusters.{config.alias}.bootstrap_servers"
+        try:
+            cluster.connect()
+        except MirrorError as error:
+            return f"{what}: {error}; once the new addresses answer, send SIGHUP"
+        except Exception as error:
+            log.exception("new addresses cannot be asked", cluster=config.alias)
+            return f"{what}: {type(error).__name__}: {error}"[:300]
+        finally:
+            cluster.close()
+        if cluster.cluster_id == wanted:
+            return ""
+        servers = ",".join(config.bootstrap_servers)
+        return (
+            f"{what}: {servers} is the cluster with id {cluster.cluster_id}, and flows "
+            f"run with the one with id {wanted}: if it replaces that on purpose, "
+            "restart the service and use `mirror flow reset`"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

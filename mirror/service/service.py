@@ -34,6 +34,7 @@ from mirror import log as logs
 from mirror.clusters import error_counts
 from mirror.clusters.cluster import Cluster
 from mirror.config import changes
+from mirror.config.schema import login_ends
 from mirror.errors import MirrorError
 from mirror.host import memory_use, process_name, process_use, usable_cores
 from mirror.observing.receipts import ReceiptDesk
@@ -45,6 +46,7 @@ from mirror.service.flow_status import INSTANCES
 from mirror.service.leadership import Leadership
 from mirror.service.pair_jobs import Drills, PassiveClusters
 from mirror.service.pairs import PairFollower
+from mirror.service.reload import AddressCheck
 from mirror.service.session import (
     cores,
     end,
@@ -60,7 +62,7 @@ from mirror.status.store import StatusStore
 from mirror.status.values import ClusterStatus, ConfigStatus, JvmStatus, ResourceStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
 
     from pyspark.sql import SparkSession
@@ -74,7 +76,7 @@ if TYPE_CHECKING:
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import MirrorConfig
     from mirror.service.pair_jobs import CountTail, Rehearse, SettleFence
-    from mirror.service.reload import Watch
+    from mirror.service.reload import Reading, Watch
     from mirror.service.scheduler import ServiceProofs
     from mirror.service.taking_up import Compare
     from mirror.status.values import FlowStatus
@@ -115,7 +117,9 @@ class Service:
         flows = [flow for flow in config.flows.values() if flow.enabled]
         self.store = StatusStore(tuple(flow.name for flow in flows))
         self.store.errors.also(error_counts.counted)
-        self._follower = ConfigFollower(config, watch, self.store)
+        self._follower = ConfigFollower(
+            config, watch, self.store, ids=self._cluster_ids
+        )
         self._stopping = threading.Event()
         self._cluster_watch = ClusterWatch(self.store)
         self._led: dict[str, bool] = {}
@@ -180,7 +184,7 @@ class Service:
             receipts=receipts,
         )
         audited = audit.keeping(
-            self.store.trail, self._follower.config, by=process_name()
+            self.store.trail, lambda: self._follower.config, by=process_name()
         )
         with closing(receipts), server, audited:
             if ready is not None:
@@ -326,7 +330,15 @@ class Service:
             config.flows.get(name, flow.config) for name, flow in self._flows.items()
         ]
         self._leadership.change(flows, config.clusters)
+        self._pairs.adopt(config.clusters)
         self._cluster_watch.follow(config)
+
+    def _cluster_ids(self) -> dict[str, str]:
+        """By alias: of the clusters that flows run with, else of those that answer."""
+        found = {each.alias: each.cluster_id for each in self.store.clusters}
+        for flow in self._flows.values():
+            found |= flow.cluster_ids
+        return {alias: each for alias, each in found.items() if each}
 
     def _follow_leadership_and_roles(self) -> None:
         for flow in list(self._flows.values()):
@@ -405,10 +417,20 @@ class ConfigFollower:
     """Holds the newest usable configuration."""
 
     def __init__(
-        self, config: MirrorConfig, watch: Watch | None, store: StatusStore
+        self,
+        config: MirrorConfig,
+        watch: Watch | None,
+        store: StatusStore,
+        *,
+        ids: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`watch` provides new configurations; None: this one never changes."""
+        """`watch` provides new configurations; None: this one never changes. `ids`: the
+        ids of clusters, by alias, as far as they are known.
+        """
         self.config = config
+        self._ids = ids
+        self._asking: tuple[Reading, Changes, AddressCheck] | None = None
+        """A usable reading whose new addresses are asked which clusters they are."""
         self._watch = watch
         self._store = store
         store.config = ConfigStatus(
@@ -427,11 +449,12 @@ class ConfigFollower:
             self._watch.close()
 
     def take(self) -> Changes | None:
-        """Apply the newest reading; returns its changes, or None if there is none or it
-        was refused.
+        """Apply the newest reading; returns its changes, or None if there is none, it
+        was refused, or its addresses have not answered yet.
         """
         if self._watch is None or (reading := self._watch.take()) is None:
-            return None
+            return self._take_asked()
+        self._asking = None  # what was read before
         for warning in reading.warnings:
             log.warning("configuration", warning=warning)
         if reading.config is None:
@@ -441,6 +464,31 @@ class ConfigFollower:
         if found.refused:
             self._refuse(reading.at, found.refused)
             return None
+        if found.moved:
+            self._asking = (reading, found, self._ask(found.moved, reading.config))
+            return None
+        return self._accept(reading, found)
+
+    def _ask(self, moved: Sequence[str], config: MirrorConfig) -> AddressCheck:
+        ids = dict(self._ids())
+        for flow in config.flows.values():
+            for alias, login in login_ends(flow):
+                if login is not None and alias in ids:
+                    ids[login] = ids[alias]
+        return AddressCheck([config.clusters[alias] for alias in moved], ids)
+
+    def _take_asked(self) -> Changes | None:
+        if self._asking is None or (problems := self._asking[2].problems) is None:
+            return None
+        reading, found, _ = self._asking
+        self._asking = None
+        if problems:
+            self._refuse(reading.at, problems)
+            return None
+        return self._accept(reading, found)
+
+    def _accept(self, reading: Reading, found: Changes) -> Changes:
+        assert reading.config is not None
         known = self._store.config
         self._store.config = replace(
             known,

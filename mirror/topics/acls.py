@@ -1,10 +1,11 @@
 """Gives copies the ACLs of their topics, and removes them when they are revoked.
 
 Main functions: `look`, which changes nothing, and `sync`; both return a frozen
-`AclsResult`. A cluster without an authorizer, or one that does not let us see its ACLs,
-is a state, not an error. `acl_notes` remembers what was added. The rules are
-MirrorMaker 2's, and what revocation adds: `translated`, what a source's ACLs mean on
-the target, and `changes`, what must change there; both are pure.
+`AclsResult`. `withdraw` removes what a flow has added. A cluster without an
+authorizer, or one that does not let us see its ACLs, is a state, not an error.
+`acl_notes` remembers what was added. The rules are MirrorMaker 2's, and what revocation
+adds: `translated`, what a source's ACLs mean on the target, and `changes`, what must
+change there; both are pure.
 """
 
 from __future__ import annotations
@@ -208,6 +209,43 @@ def _nothing(
     state: AclState, error: ClusterError
 ) -> tuple[AclsResult, AclChanges, None]:
     return AclsResult(state=state, reason=str(error)), AclChanges(), None
+
+
+# ---- a flow that is taken away ----
+
+
+def added_by(target: Cluster, source: str) -> tuple[Binding, ...]:
+    """What flows from this source have added to the target, and nothing else wants;
+    changes nothing.
+
+    Raises:
+        ClusterError: the target does not answer, or does not show its ACLs.
+    """
+    return _to_withdraw(target, source)[1].delete
+
+
+def withdraw(target: Cluster, source: str) -> None:
+    """Remove these, and the notes about them. Raises as `added_by`, or if the target
+    refuses to remove some; the others are gone then.
+    """
+    owned, plan = _to_withdraw(target, source)
+    kept = acls.delete(target, plan.delete)
+    owned.remove(
+        source, [*plan.release, *(each for each in plan.delete if each not in kept)]
+    )
+    for error in kept.values():
+        raise error
+
+
+def _to_withdraw(target: Cluster, source: str) -> tuple[AclOwnership, AclChanges]:
+    owned, present = steady(lambda: AclOwnership(target), lambda: acls.describe(target))
+    plan = changes(
+        WantedAcls(bindings={}, justified=frozenset()),
+        present=present,
+        ours=owned.of_source(source),
+        others=owned.of_others(source),
+    )
+    return owned, plan
 
 
 # ---- the rules ----

@@ -22,15 +22,23 @@ import pytest
 from mirror.playground.secured import PASSWORDS
 from tests.harness.admin import closed_ends, create_topic, end_offsets
 from tests.harness.load import NumberedLoad
+from tests.harness.proxy import BrokerProxy
+from tests.harness.service import RunningMirror
+from tests.harness.switching import make_active
 from tests.harness.waiting import crowd, wait_for
-from tests.harness.witness import assert_exactly_once, order_of
+from tests.harness.witness import (
+    assert_exactly_once,
+    eventually,
+    keys_of,
+    order_of,
+    read_topic,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
-    from tests.harness.service import RunningMirror
     from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
@@ -411,3 +419,202 @@ def test_a_login_is_changed(
         assert new not in mirror.log.read_text()
     found = order_of(made.admin_bootstrap, f"R1.{topic_name}")
     assert_exactly_once(found, load.order)
+
+
+def test_addresses_are_changed(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
+) -> None:
+    """Under load the source gets another address, and its old one goes away; the
+    target's goes away first, and the file follows. Each time the flow goes on, led by
+    the same instance, without a record lost or doubled.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    copy = f"R1.{topic_name}"
+    create_topic(source, topic_name, 2)
+    load = NumberedLoad(source, topic_name, 2, seed=5)
+    with (
+        BrokerProxy(source) as new_source,
+        BrokerProxy(target) as new_target,
+        contextlib.ExitStack() as old_source,
+        contextlib.ExitStack() as old_target,
+    ):
+        entered = config(
+            old_source.enter_context(BrokerProxy(source)).bootstrap,
+            old_target.enter_context(BrokerProxy(target)).bootstrap,
+            R1={"topics": [topic_name]},
+        )
+        with hosted(standing, entered) as mirror:
+            with load.streaming(chunk=50):
+                mirror.wait_running()
+                leader, times = mirror.flow()["leader"], reloads(mirror)
+                copy_grows(target, copy)
+
+                rewrite(mirror, addresses(R1=new_source.bootstrap))
+                reloaded(mirror, times + 1)
+                mirror.wait_until(runs_since_reload, _IN_TIME)
+                old_source.close()
+                copy_grows(target, copy)
+                mirror.assert_never_failed()
+
+                old_target.close()
+                rewrite(mirror, addresses(T=new_target.bootstrap))
+                reloaded(mirror, times + 2)
+                mirror.wait_until(runs_since_reload, 120)
+                copy_grows(target, copy)
+            mirror.wait_copied(source, topic_name)
+            mirror.wait_until(
+                lambda d: all(
+                    each["answers"]
+                    for each in d["clusters"]
+                    if each["alias"] in {"R1", "T"}
+                )
+            )
+            assert mirror.flow()["leader"] == leader
+    assert_exactly_once(order_of(target, copy), load.order)
+
+
+def test_an_address_of_another_cluster_is_refused(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
+) -> None:
+    """An address that leads to another cluster, or at which nothing answers, is refused
+    with both ids, or with what failed; the flow goes on where it is, in the same run,
+    and once the address is right, it is taken.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    copy = f"R1.{topic_name}"
+    create_topic(source, topic_name, 2)
+    load = NumberedLoad(source, topic_name, 2, seed=6)
+    with BrokerProxy(target) as proxy, BrokerProxy(target) as silent:
+        with contextlib.ExitStack() as gone:
+            nowhere = gone.enter_context(BrokerProxy(source)).bootstrap
+        entered = config(source, target, R1={"topics": [topic_name]})
+        with hosted(standing, entered) as mirror:
+            with load.streaming(chunk=50):
+                mirror.wait_running()
+                times = reloads(mirror)
+                ids = {e["alias"]: e["cluster_id"] for e in mirror.status()["clusters"]}
+                with never_still(mirror, "R1->T", target, copy):
+                    rewrite(mirror, addresses(R1=proxy.bootstrap, T=silent.bootstrap))
+                    (said,) = refused(mirror, ids["T"])["config"]["refused"]
+                    assert "clusters.R1.bootstrap_servers" in said
+                    assert ids["R1"] in said
+                    rewrite(mirror, addresses(R1=nowhere, T=target))
+                    (said,) = refused(mirror, "SIGHUP")["config"]["refused"]
+                    assert nowhere.rpartition(":")[2] in said
+                    copy_grows(target, copy)
+                assert reloads(mirror) == times
+                proxy.lead_to(source)
+                rewrite(mirror, addresses(R1=proxy.bootstrap, T=target))
+                reloaded(mirror, times + 1)
+                mirror.wait_until(runs_since_reload, _IN_TIME)
+                copy_grows(target, copy)
+                mirror.assert_never_failed()
+            mirror.wait_copied(source, topic_name)
+    assert_exactly_once(order_of(target, copy), load.order)
+
+
+def test_a_listener_with_a_login_is_taken(
+    clusters: dict[str, PlaygroundCluster],
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    topic_name: str,
+    standing: StandingMirror,
+) -> None:
+    """Address, protocol and login change together: with a wrong password they are
+    refused, and the flow goes on in the same run; with the right one it goes on at the
+    other listener, without a record lost or doubled.
+    """
+    source = clusters["a"].bootstrap
+    made = make_clusters("b", secured=True)["b"]
+    target, copy = made.admin_bootstrap, f"R1.{topic_name}"
+    create_topic(source, topic_name, 2)
+    load = NumberedLoad(source, topic_name, 2, seed=7)
+
+    def listener(password: str) -> Callable[[Document], None]:
+        login = {"sasl_username": "admin", "sasl_password": password}
+        section = {"bootstrap_servers": made.bootstrap, **made.client_config, **login}
+        return lambda document: document["clusters"].update(T=section)
+
+    entered = config(source, target, R1={"topics": [topic_name]})
+    with hosted(standing, entered) as mirror:
+        with load.streaming(chunk=50):
+            mirror.wait_running()
+            times = reloads(mirror)
+            with never_still(mirror, "R1->T", target, copy):
+                rewrite(mirror, listener("wrong"))
+                refused(mirror, "clusters.T.bootstrap_servers")
+                copy_grows(target, copy)
+            rewrite(mirror, listener(PASSWORDS["admin"]))
+            reloaded(mirror, times + 1)
+            mirror.wait_until(runs_since_reload, _IN_TIME)
+            copy_grows(target, copy)
+            mirror.assert_never_failed()
+        mirror.wait_copied(source, topic_name)
+    assert_exactly_once(order_of(target, copy), load.order)
+
+
+@pytest.mark.full
+def test_a_pair_is_followed_at_new_addresses(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Both clusters of a pair get other addresses, and the old ones go away: a role
+    that a journal tells of afterwards is followed, and the audit topic gets the events.
+    """
+    ends = {"VA": clusters["a"].bootstrap, "VB": clusters["b"].bootstrap}
+    for bootstrap in ends.values():
+        create_topic(bootstrap, topic_name, 1)
+    audit = f"{topic_name}-audit"
+    with contextlib.ExitStack() as new, contextlib.ExitStack() as old:
+        at = {a: old.enter_context(BrokerProxy(b)).bootstrap for a, b in ends.items()}
+        document: Document = {
+            "clusters": {a: {"bootstrap_servers": b} for a, b in at.items()},
+            "defaults": {
+                "topics": [topic_name], "tasks": 1, "lease_seconds": 2,
+                "emit_heartbeats": False, "heartbeats_replication": False,
+            },
+            "flows": {"VA->VB": {}, "VB->VA": {}},
+            "recovery": {"VA<->VB": {"active": "VA"}},
+            "service": {"reload_seconds": 0.2, "audit_topic": f"VA/{audit}"},
+        }  # fmt: skip
+        moved = {
+            a: new.enter_context(BrokerProxy(b)).bootstrap for a, b in ends.items()
+        }
+        with RunningMirror(document, tmp_path) as mirror:
+            mirror.wait_running("VA->VB")
+            mirror.wait_until(lambda d: d["pairs"][0]["epoch"] == 1)
+            rewrite(mirror, addresses(**moved))
+            reloaded(mirror, 1)
+            mirror.wait_until(lambda _: mirror.flow("VA->VB")["state"] == "RUNNING")
+            old.close()
+            direct = {a: {"bootstrap_servers": b} for a, b in ends.items()}
+            make_active({**document, "clusters": direct}, "VA", "VB", 2)
+            mirror.wait_running("VB->VA")
+            load = NumberedLoad(ends["VB"], topic_name, 1)
+            load.send(20)
+            found = eventually(ends["VA"], f"VB.{topic_name}", 20)
+            assert_exactly_once(keys_of(found), load.order)
+
+            def kinds() -> set[str]:
+                (events,) = read_topic(ends["VA"], audit).values()
+                told = [json.loads(each.value()) for each in events]
+                return {e["kind"] for e in told if e["flow"] == "VB->VA"}
+
+            wait_for(lambda: "flow-started" in kinds())
+
+
+def addresses(**by_alias: str) -> Callable[[Document], None]:
+    def change(document: Document) -> None:
+        for alias, bootstrap in by_alias.items():
+            document["clusters"][alias]["bootstrap_servers"] = bootstrap
+
+    return change
+
+
+def runs_since_reload(document: Document) -> bool:
+    flow = document["flows"][0]
+    begun = flow["since"] > document["config"]["loaded_at"]
+    return bool(flow["state"] == "RUNNING" and begun)
+
+
+def copy_grows(bootstrap: str, copy: str) -> None:
+    before = sum(end_offsets(bootstrap, copy).values())
+    wait_for(lambda: sum(end_offsets(bootstrap, copy).values()) > before + 100)

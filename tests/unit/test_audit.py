@@ -31,7 +31,7 @@ CHANGING = {
     *("adopt", "failback", "failover", "flow reset", "pause", "repair append"),
     *("repair rebuild", "resume", "schema close", "schema open", "schema sync"),
     *("switch", "tail export", "tail replay", "tail skip", "topic acls"),
-    "topic configs",
+    *("topic configs", "flow remove"),
 }
 
 
@@ -158,7 +158,7 @@ def test_a_cluster_that_does_not_answer_stops_nothing() -> None:
     """
     clusters = {alias: {"bootstrap_servers": "127.0.0.1:1"} for alias in "AB"}
     config = configuration({"clusters": clusters, "flows": {"A->B": {}}})
-    writer = AuditWriter(config, "A", "changes", by="one:7")
+    writer = AuditWriter(lambda: config, "A", "changes", by="one:7")
     began = time.monotonic()
     for number in range(MOST_WAITING + 10):
         writer.put(Event(kind=EventKind.PROBLEM, text=str(number)))

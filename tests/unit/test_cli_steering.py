@@ -33,6 +33,7 @@ def config(tmp_path: Path) -> Path:
         (("flow", "reset", "A->B", "--to", "yesterday"), "cannot read"),
         (("flow", "reset", "A->B", "--to", "1969-01-01"), "before 1970"),
         (("flow", "reset", "A->B"), "--to"),
+        (("flow", "remove", "A->C"), 'has no flow "A->C"; did you mean "A->B"?'),
         (("loss", "list", "--flow", "B->A"), 'has no flow "B->A"'),
     ],
 )
@@ -49,6 +50,8 @@ def test_wrong_words_exit_2(config: Path, words: tuple[str, ...], said: str) -> 
         (("pause", "A->B", "--yes"), 2),
         (("resume", "A/B", "--yes"), 2),
         (("flow", "reset", "A/B", "--to", "latest", "--yes"), 1),
+        (("flow", "remove", "A/B", "--yes"), 2),
+        (("flow", "remove", "B/A", "--without-source", "--yes"), 1),
         (("loss", "list"), 2),
     ],
 )
@@ -100,3 +103,26 @@ def test_start_survives_its_own_form(milliseconds: int) -> None:
     moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
     assert values.start(moment.isoformat()) == values.start(moment)
     assert values.start(str(milliseconds)) == values.start(milliseconds)
+
+
+@pytest.mark.parametrize(
+    ("recovery", "said"),
+    [
+        ({"A<->B": {"active": "A"}}, "belongs to the pair A<->B"),
+        ({"A<->C": {"active": "A", "feeds": ["B"]}}, "A<->C feeds B"),
+    ],
+)
+def test_a_flow_of_a_pair_is_not_removed(
+    tmp_path: Path, recovery: dict[str, object], said: str
+) -> None:
+    """A pair would lose it: the command names the pair, and contacts no cluster."""
+    names = (
+        ["A->B", "A->C", "C->A", "C->B"] if "C" in str(recovery) else ["A->B", "B->A"]
+    )
+    flows = {name: {"topics": ["t"], "policy": "identity"} for name in names}
+    clusters = {name: {"bootstrap_servers": f"127.0.0.1:{n}"} for n, name in
+                enumerate("ABC", 1)}  # fmt: skip
+    file = config_file(tmp_path, clusters=clusters, flows=flows, recovery=recovery)
+    result = mirror("flow", "remove", "A/B", "--yes", "-c", file)
+    assert result.exit_code == 1
+    assert said in result.output

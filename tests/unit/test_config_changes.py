@@ -73,30 +73,43 @@ def test_a_setting_of_one_flow_concerns_that_flow(
 
 
 @pytest.mark.parametrize(
-    ("flow", "service", "cluster", "named"),
+    ("flow", "service", "named"),
     [
-        ({"policy": "identity"}, {}, {}, "policy"),
-        ({"separator": "_"}, {}, {}, "separator"),
-        ({"exactly_once": False}, {}, {}, "exactly_once"),
-        ({}, {"http_port": 1}, {}, "service.http_port"),
-        ({}, {"group": None}, {}, "service.group"),
-        ({}, {"spark": {"spark.x": SECRET}}, {}, "service.spark"),
-        ({}, {}, {"bootstrap_servers": "z:1"}, "clusters.A.bootstrap_servers"),
+        ({"policy": "identity"}, {}, "policy"),
+        ({"separator": "_"}, {}, "separator"),
+        ({"exactly_once": False}, {}, "exactly_once"),
+        ({}, {"http_port": 1}, "service.http_port"),
+        ({}, {"group": None}, "service.group"),
+        ({}, {"spark": {"spark.x": SECRET}}, "service.spark"),
     ],
 )
 def test_what_takes_a_restart_is_refused_by_name(
-    flow: dict[str, Any], service: dict[str, Any], cluster: dict[str, Any], named: str
+    flow: dict[str, Any], service: dict[str, Any], named: str
 ) -> None:
     """The message names what a running service cannot change, and says what to do."""
     found = compare(
         config(),
-        config({"A->B": flow, "C->B": {}}, clusters={"A": cluster}, service=service),
+        config({"A->B": flow, "C->B": {}}, service=service),
     )
 
     (text,) = found.refused
     assert named in text
     assert text.endswith("which requires a restart of the service")
     assert SECRET not in text
+
+
+def test_new_addresses_are_asked_first() -> None:
+    """Other addresses make a cluster's flows run again, and are to be asked which
+    cluster they are; those of a cluster that only a new flow uses are not.
+    """
+    found = compare(config(), config(clusters={"A": {"bootstrap_servers": "z:1"}}))
+    assert found.effects == {"A->B": Effect.RUN, "C->B": Effect.NONE}
+    assert (found.refused, found.moved) == ((), ("A",))
+    before = config({"A->B": {}})
+    after = config(
+        {"A->B": {}, "C->B": {}}, clusters={"C": {"bootstrap_servers": "z:1"}}
+    )
+    assert compare(before, after).moved == ()
 
 
 def test_every_setting_has_an_effect() -> None:

@@ -1063,6 +1063,17 @@ def _of_compare() -> tuple[Need, ...]:
     )
 
 
+def _left_by(side: FlowSide) -> Names:
+    """What a flow may have left on one side."""
+
+    def names_of(flow: FlowConfig, _config: MirrorConfig) -> tuple[Extent, ...]:
+        alias = flow.source if side is FlowSide.SOURCE else flow.target
+        left = own_topics.left_by(flow)
+        return named(*dict.fromkeys(each.name for each in left if each.alias == alias))
+
+    return names_of
+
+
 _OF_COMMANDS: tuple[Need, ...] = (
     Need(
         feature="mirror pause, resume, repair",
@@ -1130,6 +1141,20 @@ _OF_COMMANDS: tuple[Need, ...] = (
         names=copies,
         called="the copies",
         who=Who.COMMANDS,
+    ),
+    *(
+        Need(
+            feature="mirror flow remove",
+            side=side,
+            kind=ResourceKind.TOPIC,
+            operations=(Operation.DELETE,),
+            names=_left_by(side),
+            called="mirror's own topics; with `--delete-copies` the copies, too"
+            if side is FlowSide.TARGET
+            else "mirror's own topics",
+            who=Who.COMMANDS,
+        )
+        for side in FlowSide
     ),
     Need(
         feature="mirror group, risk",

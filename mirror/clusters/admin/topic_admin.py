@@ -478,18 +478,18 @@ def _check(result: Any, what: str) -> None:
 # ---- deletion ----
 
 
-def deletion_obstacle(cluster: Cluster, name: str) -> str:
-    """Why `delete_topic` would be refused for this topic; empty if nothing speaks
-    against it.
+def deletion_obstacle(cluster: Cluster, *names: str) -> str:
+    """Why `delete_topic` would be refused for one of these topics; empty if nothing
+    speaks against it.
 
     Raises:
         ClusterError: the cluster does not answer.
     """
     if not cluster.speaks(DeleteTopicsRequest.API_KEY, _BY_ID):
         return f"cluster {cluster.alias} cannot delete topics by id, as since Kafka 2.8"
-    rights = allowed.of_topics(cluster, [name])[name]
-    if rights is not None and "DELETE" not in rights:
-        return f"cluster {cluster.alias} does not allow us to DELETE topic {name}"
+    for name, rights in allowed.of_topics(cluster, names).items():
+        if rights is not None and "DELETE" not in rights:
+            return f"cluster {cluster.alias} does not allow us to DELETE topic {name}"
     # No topic has a random id: a broker only says whether it deletes topics at all.
     if _deletion(cluster, uuid.uuid4()).error_code == codes.TOPIC_DELETION_DISABLED:
         return (
