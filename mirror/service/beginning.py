@@ -77,7 +77,7 @@ class Beginning:
         partitions = topic_ids(found.topics)
         begins = self._pairs.begins(flow.source, flow.target)
         epochs = self._pairs.epochs(flow.source, flow.target)
-        # After that: what a run has noted on the target refuses no driver that knows of it.
+        # After that: a run's note on the target refuses no driver that knows of it.
         if not self._pairs.may_copy(flow.source, flow.target):
             raise FencedError(f"flow {flow.name}: a run of its pair has begun")
 
