@@ -1147,7 +1147,12 @@ class _Switches:
         left = any(roles.pending(entries, self.pair))
         if others or left or roles.open_run(entries) or active in self.away:
             return
-        there = PARTITIONS.keys() & self.clusters[active].topics.keys()
+        topics = self.clusters[active].topics
+        there = {
+            name
+            for name in PARTITIONS.keys() & topics.keys()
+            if any(each.leader > 0 for each in topics[name].partitions)
+        }
         if blocked := there - {*self.producer.topics_of(active)}:
             raise WrongError(f"undone, and {blocked} of {active} cannot be written to")
         if self.registries and not self.registers(active):
