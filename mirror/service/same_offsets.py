@@ -25,7 +25,7 @@ from mirror.errors import AuthorizationError, ClusterError, MirrorError
 from mirror.offsets import progress, runs, starting
 from mirror.offsets.progress import NO_ID, Position
 from mirror.offsets.runs import Block, identical
-from mirror.offsets.terms import TermNote
+from mirror.offsets.terms import PROOF_SECONDS, TermNote
 from mirror.records import records
 from mirror.records.writing import idempotent
 from mirror.service import taking_up
@@ -65,10 +65,6 @@ log = structlog.get_logger()
 _EXPIRATIONS = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
 """After which time leaders forget producers: the second one before Kafka 3.4."""
 _DEFAULT_SECONDS = 86_400.0
-_LATE_SECONDS = 10.0
-"""So long after an earlier run was fenced a copy may still grow by what its slots have
-sent: nothing fences that, and a quota, or a broker that stands still until its session
-ends, holds it up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +137,7 @@ def decide(  # noqa: PLR0913  what is known, and what was found before
         known=known, holes=holes, compared=compared,
     )  # fmt: skip
     if judged.ending:
-        time.sleep(_LATE_SECONDS)
+        time.sleep(PROOF_SECONDS)  # by then no slot of an earlier run begins to write
     ends = _ends(flow, source, target, known, judged.ending)
     in_pair = bool(config.pairs_of(flow.source, flow.target))
     new = _notes(target, judged, known, in_pair=in_pair)
