@@ -150,7 +150,12 @@ def decide(  # noqa: PLR0913  what is known, and what was found before
         batches = _batches(flow, judged, known, {**new, **ended}, ends)
         write_as_owner(target, batches, owned.owner)
     notes = {**judged.notes, **new}
-    padding = {topic: note for topic, note in notes.items() if not note.padded}
+    left_alone = {*judged.waiting, *(each.topic for each in judged.too_long)}
+    padding = {
+        topic: note
+        for topic, note in notes.items()
+        if not (note.padded or topic in left_alone)
+    }
     waiting = {**judged.waiting, **dict.fromkeys(padding, _IS_PADDED)}
     waiting |= {
         topic: f"its copy cannot be translated yet: {why}"
