@@ -257,12 +257,7 @@ class MirrorClient:
             Cluster(self._config, client_id="mirror.client")
         ) as one:
             names = one.connect().topics()
-        before, _, after = own_topics.PROGRESS.named("|").partition("|")
-        found = sorted(
-            name.removeprefix(before).removesuffix(after)
-            for name in names
-            if name.startswith(before) and name.endswith(after)
-        )
+        found = sorted(filter(None, map(own_topics.PROGRESS.alias_in, names)))
         if len(found) != 1:
             known = ", ".join(found) or "none"
             raise ConfigError(

@@ -73,6 +73,15 @@ class Kind:
         """The name for a flow, by the alias of its source, or of its other end."""
         return self.pattern.format(alias=alias, separator=separator)
 
+    def alias_in(self, name: str) -> str | None:
+        """The alias in the name of a topic of this kind, whose pattern has no
+        separator; None: it is of no such topic.
+        """
+        start, end = self.pattern.split("{alias}")
+        if not (name.startswith(start) and name.endswith(end)):
+            return None
+        return name.removeprefix(start).removesuffix(end)
+
     def created(self, replicas: int) -> dict[str, str]:
         """The configs of a new one. -1 replicas: how many there will be is not known
         yet; the guard sets the rest once it sees them.

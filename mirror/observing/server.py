@@ -419,6 +419,8 @@ async def _within(later: Later, connection: HTTP1Connection) -> Response:
         known.cancel()
 
     connection.set_close_callback(give_up)
+    if connection.stream.closed():  # before that
+        give_up()
     if not known.done():
         await asyncio.wait([known], timeout=later.seconds)
     # Cancelled here, it is cancelled where it would be known, too.

@@ -50,6 +50,8 @@ STEPS = (
 )
 OF_CUT = ("fence", "drain", "positions")
 """Those that find the cut, where the logs of the source end, and work with it."""
+AGAIN = "again"
+"""In what they noted: why they are done again, by the same run."""
 BLOCKS = ("fence", ROLE)
 """Producers cannot write from the beginning of the first to the end of the second."""
 

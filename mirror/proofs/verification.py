@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import TopicPartition
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.offsets.progress import Progress
     from mirror.proofs.account import CopiedPartition, Scope, Span
     from mirror.proofs.comparing import Compared
     from mirror.proofs.explaining import NotCopied, RangeOutcome
@@ -196,6 +197,7 @@ def terms_of(
     ends = (flow.target, flow.source)
     back = next((f for f in config.enabled_flows if (f.source, f.target) == ends), None)
     reads, writes = for_tasks(config, flow)
+    noted = progress.read_existing(target, progress.topic_name(flow.source))
     return ProofTerms(
         source=reads,
         target=writes,
@@ -204,9 +206,13 @@ def terms_of(
         flow=flow,
         scope=scope,
         ids=_ids(flow, target, (reads, writes), scope) if flow.translates_ids else None,
-        former_sources=_former(flow, source, target),
-        former_targets=_former(back, target, source) if back is not None else (),
-        same_copies=_same_copies(flow, target),
+        former_sources=_former(noted, source),
+        former_targets=()
+        if back is None
+        else _former(
+            progress.read_existing(source, progress.topic_name(back.source)), target
+        ),
+        same_copies=frozenset(each.copy_id for each in noted.terms.values()),
     )
 
 
@@ -229,22 +235,10 @@ def _ids(
         return found
 
 
-def _former(flow: FlowConfig, source: Cluster, target: Cluster) -> tuple[str, ...]:
-    """Ids of a flow's source before it was rebuilt."""
-    topic = progress.topic_name(flow.source)
-    if target.topic(topic) is None:
-        return ()
-    found = Generation.parse(progress.read(target, topic, wait=False).generation)
+def _former(noted: Progress, source: Cluster) -> tuple[str, ...]:
+    """Ids of a flow's source before it was rebuilt, by the flow's progress."""
+    found = Generation.parse(noted.generation)
     return tuple(each for each in found.source_ids if each != source.cluster_id)
-
-
-def _same_copies(flow: FlowConfig, target: Cluster) -> frozenset[str]:
-    """The topic ids of copies that have, or had, the source's offsets."""
-    topic = progress.topic_name(flow.source)
-    if target.topic(topic) is None:
-        return frozenset()
-    terms = progress.read(target, topic, wait=False).terms
-    return frozenset(each.copy_id for each in terms.values())
 
 
 def keep(config: MirrorConfig, flow: FlowConfig, proven: Proven) -> None:

@@ -27,7 +27,6 @@ from mirror.pairs.roles import Epochs
 from mirror.recovery import hooks, procedure
 from mirror.recovery.stage import NOTHING, CutMovedError, Stage, StepError
 from mirror.recovery.steps import STEPS
-from mirror.recovery.steps.fence import AGAIN
 from mirror.service import ownership
 
 if TYPE_CHECKING:
@@ -205,9 +204,11 @@ class Operator:
             with patience.until(staged.deadline):
                 return self._steps[name].do(staged)
         except CutMovedError as error:
-            why = {AGAIN: str(error)}
+            why = {roles.AGAIN: str(error)}
             self._note(*((step, StepState.BEGUN, why) for step in roles.OF_CUT))
-            self._terms.tell(name, f"{error}: steps 3, 4 and 6 again")
+            numbers = [str(roles.STEPS.index(step) + 1) for step in roles.OF_CUT]
+            told = f"{', '.join(numbers[:-1])} and {numbers[-1]}"
+            self._terms.tell(name, f"{error}: steps {told} again")
             return None
 
     def _end_for_another(self, run: Run) -> None:

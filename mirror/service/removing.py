@@ -514,11 +514,9 @@ def _flows_into(cluster: Cluster) -> dict[str, str | None]:
     sources' ids; None: it may not be read.
     """
     found: dict[str, str | None] = {}
-    start, end = own_topics.PROGRESS.pattern.split("{alias}")
     for name in cluster.topics():
-        if not (name.startswith(start) and name.endswith(end)):
+        if (alias := own_topics.PROGRESS.alias_in(name)) is None:
             continue
-        alias = name.removeprefix(start).removesuffix(end)
         try:
             text = progress.read(cluster, name, wait=False).generation
             found[alias] = ownership.Generation.parse(text).source_id

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 import json
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 import urllib.error
@@ -119,9 +120,11 @@ class Waiting:
 
     def __init__(self, seconds: float) -> None:
         self.known: Future[Any] = Future()
+        self.asked = threading.Event()
         self._seconds = seconds
 
     def __call__(self, _asked: Request) -> Later:
+        self.asked.set()
         return Later(known=self.known, seconds=self._seconds, answer=self._answer)
 
     @staticmethod
@@ -163,7 +166,7 @@ def test_a_client_that_leaves() -> None:
         address = urlsplit(url)
         with socket.create_connection((address.hostname, address.port), 10) as client:
             client.sendall(b"GET /copied/x HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            time.sleep(0.3)
+            assert waiting.asked.wait(10)
             assert not waiting.known.done()
         wait_for(waiting.known.cancelled, 5, 0.01)
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 
 _BRIEF_SECONDS = 0.1
-AGAIN = "again"
-"""Noted: why the step is done again, with the same run."""
 
 
 def hold(stage: Stage) -> Done:
@@ -66,7 +64,7 @@ def stop_producers(stage: Stage) -> Done:
             warnings=warnings,
         )
     outcome.load_comparing()  # while hooks work
-    again = AGAIN in stage.notes["fence"]
+    again = roles.AGAIN in stage.notes["fence"]
     called = "" if again else hooks.call(stage, hooks.STOP_PRODUCERS)
     fenced = called or "producers stopped"
     if stage.pair.fence == "confirmed" and not (called or again):
@@ -188,7 +186,7 @@ def require_still(stage: Stage) -> None:
         StepError: a transaction is open, or a leader does not tell.
         ClusterError: the source does not answer, or refuses.
     """
-    if not stage.planned or AGAIN in stage.notes["fence"]:
+    if not stage.planned or roles.AGAIN in stage.notes["fence"]:
         return  # then right before the role moves
     cut, source = cut_of(stage), stage.source
     found = stage.ends.get(source.alias)
@@ -200,16 +198,16 @@ def require_still(stage: Stage) -> None:
         moved = [k for k, why in found.active.items() if why is ActivityReason.WRITES]
         moved += [key for key, end in found.cuts.items() if end != cut.get(key, 0)]
         if moved:
-            raise CutMovedError(_moved(source, moved))
+            raise CutMovedError(_grown(source, moved, "its logs were cut"))
         return found.text
 
     stage.wait(busy)
 
 
-def _moved(source: Cluster, moved: Collection[TopicPartition]) -> str:
+def _grown(source: Cluster, moved: Collection[TopicPartition], after: str) -> str:
     topic, number = min(moved)
     return (
-        f"somebody wrote to {source.alias} after its logs were cut: "
+        f"somebody wrote to {source.alias} after {after}: "
         f"{some(len(moved), 'partition')}, such as {topic}-{number}"
     )
 
@@ -235,13 +233,12 @@ def require_cut(stage: Stage) -> None:
 
     def busy() -> str:
         found = quiet.look(source, ids, pause=0.0)
-        moved = sorted(k for k, end in found.cuts.items() if end != cut.get(k, 0))
+        moved = [key for key, end in found.cuts.items() if end != cut.get(key, 0)]
         if moved:
-            first = f"{moved[0][0]}-{moved[0][1]}"
+            ended, ends = cut.get(min(moved), 0), found.cuts[min(moved)]
             raise StepError(
-                f"somebody wrote to {source.alias} after everything was copied: "
-                f"{some(len(moved), 'partition')}, such as {first}, which ended at "
-                f"{cut.get(moved[0], 0)} and ends at {found.cuts[moved[0]]} now"
+                f"{_grown(source, moved, 'everything was copied')}, which ended at "
+                f"{ended} and ends at {ends} now"
             )
         return found.text
 

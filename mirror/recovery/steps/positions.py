@@ -219,10 +219,11 @@ def back(
     wanted = GroupFilter(include=reverse.groups, exclude=reverse.groups_exclude)
     listed = {n: g for n, g in groups.list_groups(source).items() if wanted.matches(n)}
     left_out = not_covered(listed, source, target)
+    read = group_offsets.fetch(source, listed.keys() - {*left_out})
     committed = {
         group: offsets
-        for group, offsets in group_offsets.fetch(source, listed).groups.items()
-        if group not in left_out and any(topic in copies for topic, _ in offsets)
+        for group, offsets in read.groups.items()
+        if any(topic in copies for topic, _ in offsets)
     }
     found = group_survey.of_groups(reverse, known, source, committed, reverse=True)
     first = _unread(
